@@ -175,19 +175,16 @@ class KafkaClient(BrokerClient):
     ) -> dict[str, int]:
         """Find the coordinators of many keys with as few requests as the broker's version allows."""
         deadline = self.deadline(timeout_ms)
-        attempt = 0
-        while missing := self._coordinators.missing(key_type, keys):
-            trouble = self._look_up_coordinators(key_type, missing, deadline)
-            self._coordinators.drop_oldest(len(keys))
-            if trouble is None:
-                break
-            if not self.back_off(attempt, deadline):
-                raise UnreachableError(
-                    f"No coordinator found for {key_type.word} {next(iter(keys))!r}",
-                    checked=f"Asked {self._address_list()}; last response: {trouble}",
-                )
-            attempt += 1
-        return self._coordinators.known(key_type, keys)
+        trouble: str | None
+        for _ in self.attempts(deadline):
+            missing = self._coordinators.missing(key_type, keys)
+            if not missing or (trouble := self._look_up_coordinators(key_type, missing, deadline)) is None:
+                self._coordinators.drop_oldest(len(keys))
+                return self._coordinators.known(key_type, keys)
+        raise UnreachableError(
+            f"No coordinator found for {key_type.word} {next(iter(keys))!r}",
+            checked=f"Asked {self._address_list()}; last response: {trouble}",
+        )
 
     def _look_up_coordinators(self, key_type: CoordinatorType, keys: Sequence[str], deadline: float) -> str | None:
         """Send one request and cache the results; return the last retriable failure, or None."""

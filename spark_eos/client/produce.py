@@ -102,8 +102,8 @@ def produce_alone(client: KafkaClient, topic_partition: TopicPartition, batch: b
     """
     deadline = client.deadline(timeout_ms)
     topic, number = topic_partition
-    attempt = 0
-    while True:
+    answer: PartitionAnswer
+    for _ in client.attempts(deadline):
         found = client.require_topics([topic], timeout_ms=client.remaining_ms(deadline))[topic]
         request = produce_request(
             None, [(topic_partition, batch)], {}, client.options.request_timeout_ms, _TV1_VERSIONS
@@ -112,6 +112,6 @@ def produce_alone(client: KafkaClient, topic_partition: TopicPartition, batch: b
         answer = only_part(list(produce_answers(response, {})), "Produce")
         if answer.error_code == ErrorCode.NONE:
             return
-        if classify(Api.PRODUCE, answer.error_code) not in RESENT or not client.back_off(attempt, deadline):
-            raise failure(Api.PRODUCE, answer.error_code, str(topic_partition), detail=answer.detail)
-        attempt += 1
+        if classify(Api.PRODUCE, answer.error_code) not in RESENT:
+            break
+    raise failure(Api.PRODUCE, answer.error_code, str(topic_partition), detail=answer.detail)

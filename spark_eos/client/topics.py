@@ -52,14 +52,14 @@ def create_topic(
             min_version=_FIRST_DEFAULTS_VERSION,
         )
 
-    attempt = 0
-    while True:
+    code, detail = int(ErrorCode.NONE), ""
+    for _ in client.attempts(deadline):
         code, detail = _create_once(client, make(), deadline)
         if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             return code == ErrorCode.NONE
-        if classify(Api.CREATE_TOPICS, code) not in RESENT or not client.back_off(attempt, deadline):
-            raise failure(Api.CREATE_TOPICS, code, f"topic '{name}'", detail=detail)
-        attempt += 1
+        if classify(Api.CREATE_TOPICS, code) not in RESENT:
+            break
+    raise failure(Api.CREATE_TOPICS, code, f"topic '{name}'", detail=detail)
 
 
 def _create_once(client: KafkaClient, request: CreateTopicsRequest, deadline: float) -> tuple[int, str]:
@@ -74,25 +74,22 @@ def _create_once(client: KafkaClient, request: CreateTopicsRequest, deadline: fl
 def describe_topic_config(client: KafkaClient, topic: str, *, timeout_ms: float | None = None) -> dict[str, str | None]:
     """Read all settings of a topic, defaults included; secrets are None."""
     deadline = client.deadline(timeout_ms)
-    attempt = 0
-    while True:
-        resource = DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=int(ConfigResourceType.TOPIC), resource_name=topic, configuration_keys=None
-        )
-        request = DescribeConfigsRequest(resources=[resource], min_version=1)
-        trouble: EosKafkaError
+    trouble: EosKafkaError
+    for _ in client.attempts(deadline):
         try:
+            resource = DescribeConfigsRequest.DescribeConfigsResource(
+                resource_type=int(ConfigResourceType.TOPIC), resource_name=topic, configuration_keys=None
+            )
+            request = DescribeConfigsRequest(resources=[resource], min_version=1)
             response = client.send(None, request, timeout_ms=client.remaining_ms(deadline))
             result = only_part(response.results, "DescribeConfigs")
         except UnansweredError as error:
             trouble = error
-        else:
-            if result.error_code == ErrorCode.NONE:
-                return {each.name: each.value for each in result.configs}
-            detail = result.error_message or ""
-            trouble = failure(Api.DESCRIBE_CONFIGS, result.error_code, f"topic '{topic}'", detail=detail)
-            if classify(Api.DESCRIBE_CONFIGS, result.error_code) not in RESENT:
-                raise trouble
-        if not client.back_off(attempt, deadline):
-            raise trouble
-        attempt += 1
+            continue
+        if result.error_code == ErrorCode.NONE:
+            return {each.name: each.value for each in result.configs}
+        detail = result.error_message or ""
+        trouble = failure(Api.DESCRIBE_CONFIGS, result.error_code, f"topic '{topic}'", detail=detail)
+        if classify(Api.DESCRIBE_CONFIGS, result.error_code) not in RESENT:
+            break
+    raise trouble
