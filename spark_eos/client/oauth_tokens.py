@@ -8,7 +8,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -280,7 +280,7 @@ class SharedTokenProvider(TokenProvider):
 
 
 def shared_token(options: OAuthOptions, runtime: Runtime) -> SharedToken:
-    of_process = _shared.setdefault(runtime.process.getpid(), {})
+    of_process, options = _shared.setdefault(runtime.process.getpid(), {}), replace(options, extensions=())
     found = of_process.get(options)
     return found or of_process.setdefault(options, _shared_token(options, runtime))
 
@@ -308,15 +308,15 @@ def _held(token: Token, asked: float, refresh: RefreshOptions, random: Randomnes
 
 
 def token_provider(options: ClientOptions, runtime: Runtime) -> TokenProvider | None:
-    clock, extensions = runtime.clock, options.sasl_extensions
-    if options.sasl_oauth is not None:
-        wait_s = min(options.request_timeout_ms, options.api_timeout_ms) / 1000
-        return SharedTokenProvider(shared_token(options.sasl_oauth, runtime), clock, extensions, wait_s)
-    if options.sasl_token_path is not None:
-        return TokenProvider(clock, extensions, partial(_token_in_file, options.sasl_token_path))
-    if options.sasl_unsigned_subject is not None:
-        return TokenProvider(clock, extensions, partial(_unsigned_token, options.sasl_unsigned_subject, clock))
-    return None
+    oauth, clock = options.sasl_oauth, runtime.clock
+    if oauth is None:
+        return None
+    if oauth.token_path is not None:
+        return TokenProvider(clock, oauth.extensions, partial(_token_in_file, oauth.token_path))
+    if oauth.unsigned_subject is not None:
+        return TokenProvider(clock, oauth.extensions, partial(_unsigned_token, oauth.unsigned_subject, clock))
+    wait_s = min(options.request_timeout_ms, options.api_timeout_ms) / 1000
+    return SharedTokenProvider(shared_token(oauth, runtime), clock, oauth.extensions, wait_s)
 
 
 def _token_in_file(path: str) -> str:

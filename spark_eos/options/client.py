@@ -24,7 +24,7 @@ from spark_eos.options.catalog import (
 )
 from spark_eos.options.key_stores import NO_LIMITS, NO_STORES, KeyStores, TlsLimits, key_stores, tls_limits
 from spark_eos.options.logins import AwsLogin, KerberosLogin, is_delegation_token, of_module, sasl_login, sasl_mechanism
-from spark_eos.options.oauth import OAuthOptions, TokenSource, check_values, no_token, token_source
+from spark_eos.options.oauth import OAuthOptions, check_values, no_token, oauth_options
 
 logger = logging.getLogger(__name__)
 
@@ -49,10 +49,7 @@ class ClientOptions:
     sasl_mechanism: str | None = None
     sasl_username: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
-    sasl_token_path: str | None = None
-    sasl_unsigned_subject: str | None = None
     sasl_oauth: OAuthOptions | None = None
-    sasl_extensions: tuple[tuple[str, str], ...] = ()
     sasl_login: AwsLogin | KerberosLogin | None = None
     sasl_delegation_token: bool = False
     ssl_stores: KeyStores = NO_STORES
@@ -88,7 +85,7 @@ class ClientOptions:
         if self.sasl_mechanism not in SASL_MECHANISMS:
             raise _not_one_of("sasl.mechanism", self.sasl_mechanism, SASL_MECHANISMS)
         if self.sasl_mechanism == "OAUTHBEARER":
-            if self.sasl_token_path is None and self.sasl_unsigned_subject is None and self.sasl_oauth is None:
+            if self.sasl_oauth is None:
                 raise no_token(self.security_protocol)
         elif self.sasl_login is None and (self.sasl_username is None or self.sasl_password is None):
             raise OptionError(
@@ -169,16 +166,16 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
     by_token = mechanism == "OAUTHBEARER"
     check_values(settings)
     jaas, modules = settings.get("sasl.jaas.config"), ("OAuthBearerLoginModule",)
-    tokens = TokenSource()
+    oauth = None
     if by_token:
-        tokens = token_source(settings, {} if jaas is None else of_module(read_jaas(jaas), modules).options)
+        oauth = oauth_options(settings, {} if jaas is None else of_module(read_jaas(jaas), modules).options)
     username, password = (None, None) if by_token or login is not None else _credentials(settings)
     return ClientOptions(
         bootstrap_servers=_addresses(settings["bootstrap.servers"]),
         sasl_mechanism=mechanism,
         sasl_username=username,
         sasl_password=password,
-        **tokens._asdict(),
+        sasl_oauth=oauth,
         sasl_login=login,
         sasl_delegation_token=is_delegation_token(settings),
         ssl_stores=key_stores(settings),

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from spark_eos.errors import OptionError
@@ -77,23 +77,20 @@ class EndpointOptions:
 
 @dataclass(frozen=True, slots=True)
 class OAuthOptions:
-    """Where tokens come from: an endpoint, or a function; hashable, so equal options share their token."""
+    """Where tokens come from: an endpoint, a function, a file, or the subject of an unsigned one; and SASL extensions.
+
+    Hashable, so equal options share their token.
+    """
 
     endpoint: EndpointOptions | None = None
     function: str | None = None
+    token_path: str | None = None
+    unsigned_subject: str | None = None
     refresh: RefreshOptions = RefreshOptions()
+    extensions: tuple[tuple[str, str], ...] = ()
 
 
-class TokenSource(NamedTuple):
-    """One source of OAUTHBEARER tokens, and the extensions sent with each, as fields of `ClientOptions`."""
-
-    sasl_token_path: str | None = None
-    sasl_unsigned_subject: str | None = None
-    sasl_oauth: OAuthOptions | None = None
-    sasl_extensions: tuple[tuple[str, str], ...] = ()
-
-
-def token_source(settings: Mapping[str, str], jaas: Mapping[str, str]) -> TokenSource:
+def oauth_options(settings: Mapping[str, str], jaas: Mapping[str, str]) -> OAuthOptions | None:
     url = settings.get("sasl.oauthbearer.token.endpoint.url")
     function = settings.get("sasl.oauthbearer.token.provider")
     extensions = _extensions(settings, jaas)
@@ -108,16 +105,16 @@ def token_source(settings: Mapping[str, str], jaas: Mapping[str, str]) -> TokenS
                 "kafka.sasl.oauthbearer.token.provider is not of the form module:function",
                 remedy="Name a function of a module that the driver and every executor can import",
             )
-        oauth = OAuthOptions(function=function.strip(), refresh=_refresh(settings))
-        return TokenSource(sasl_oauth=oauth, sasl_extensions=extensions)
+        return OAuthOptions(function=function.strip(), refresh=_refresh(settings), extensions=extensions)
     if url is None:
         _refuse_without_url(settings, jaas)
-        return TokenSource(sasl_unsigned_subject=jaas.get("unsecuredLoginStringClaim_sub"), sasl_extensions=extensions)
+        subject = jaas.get("unsecuredLoginStringClaim_sub")
+        return None if subject is None else OAuthOptions(unsigned_subject=subject, extensions=extensions)
     path = _path(url)
     if path is not None:
-        return TokenSource(sasl_token_path=path, sasl_extensions=extensions)
-    oauth = OAuthOptions(endpoint=_endpoint(url, settings, jaas), refresh=_refresh(settings))
-    return TokenSource(sasl_oauth=oauth, sasl_extensions=extensions)
+        return OAuthOptions(token_path=path, extensions=extensions)
+    endpoint = _endpoint(url, settings, jaas)
+    return OAuthOptions(endpoint=endpoint, refresh=_refresh(settings), extensions=extensions)
 
 
 def check_values(settings: Mapping[str, str]) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from broker_core.wire import messages as m
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.options.oauth import OAuthOptions
 from tests.fuzz.answers import HEADER, framed
 from tests.fuzz.memory_network import client_of
 
@@ -14,7 +15,7 @@ MECHANISMS: Sequence[dict[str, Any]] = (
     {"sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": "secret"},
     {"sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "alice", "sasl_password": "secret"},
     {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "alice", "sasl_password": "secret"},
-    {"sasl_mechanism": "OAUTHBEARER", "sasl_unsigned_subject": "alice"},
+    {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth": OAuthOptions(unsigned_subject="alice")},
 )
 
 

@@ -11,6 +11,7 @@ from cryptography.x509 import load_pem_x509_certificates
 
 from spark_eos.client.oauth_tokens import token_provider
 from spark_eos.options.client import ClientOptions
+from spark_eos.options.oauth import OAuthOptions
 from spark_eos.runtime import REAL
 from tests.support.secured import USERS, Secured
 
@@ -44,7 +45,7 @@ def mutual_tls_settings(authority: trustme.CA) -> dict[str, str]:
 
 def token(subject: str = USER) -> str:
     """Return a token that Kafka's test brokers accept."""
-    maker = token_provider(ClientOptions(("h:1",), sasl_unsigned_subject=subject), REAL)
+    maker = token_provider(ClientOptions(("h:1",), sasl_oauth=OAuthOptions(unsigned_subject=subject)), REAL)
     assert maker is not None
     return str(maker.token())
 

@@ -50,8 +50,8 @@ def test_three_ways_to_write_credentials_are_the_same() -> None:
     ]
     first, *others = map(parsed, ways)
     assert others == [first, first]
-    assert first.sasl_oauth == OAuthOptions(EndpointOptions(URL, "job", SECRET, "all", stores=OF_LOGIN_MODULE))
-    assert first.sasl_extensions == (("logicalCluster", "lkc-1"),)
+    endpoint = EndpointOptions(URL, "job", SECRET, "all", stores=OF_LOGIN_MODULE)
+    assert first.sasl_oauth == OAuthOptions(endpoint, extensions=(("logicalCluster", "lkc-1"),))
     assert SECRET not in repr(first)
     assert pickle.loads(pickle.dumps(first)) == first
 
@@ -135,8 +135,7 @@ def test_assertions_are_read() -> None:
 
 def test_function_is_a_source_of_tokens() -> None:
     options = parsed({"sasl.oauthbearer.token.provider": "own.tokens:Source.get", "sasl.oauthbearer.extensions": "a=b"})
-    assert options.sasl_oauth == OAuthOptions(function="own.tokens:Source.get")
-    assert options.sasl_extensions == (("a", "b"),)
+    assert options.sasl_oauth == OAuthOptions(function="own.tokens:Source.get", extensions=(("a", "b"),))
 
 
 @pytest.mark.parametrize(
