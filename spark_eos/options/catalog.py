@@ -8,7 +8,7 @@ Spark bring along. The parsers, the messages for misspelled names and the tables
 import difflib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from importlib.resources import files
@@ -192,12 +192,6 @@ def declared(name: str) -> Any:
     return field(default=DECLARED[name].default_value, metadata={"option": name})
 
 
-def declared_values(kind: type, settings: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of the fields that `declared` made, by their names, from the settings or their defaults."""
-    named = {each.name: each.metadata["option"] for each in fields(kind) if "option" in each.metadata}
-    return {name: setting_value(settings, option) for name, option in named.items()}
-
-
 def setting_value(settings: Mapping[str, str], name: str) -> Any:
     """Parse a setting of Kafka's clients; `settings` has names without the prefix."""
     return DECLARED[name].parse(settings.get(name, DECLARED[name].default), f"kafka.{name}")
@@ -210,6 +204,14 @@ def option_text(options: Mapping[str, str], option: str) -> str:
 
 def option_value(options: Mapping[str, str], option: str) -> Any:
     return DECLARED[option].parse(option_text(options, option), option)
+
+
+def declared_values(
+    kind: type, given: Mapping[str, str], read: Callable[[Mapping[str, str], str], Any] = setting_value
+) -> dict[str, Any]:
+    """Return the values of the fields that `declared` made, by their names, from what is given or their defaults."""
+    named = {each.name: each.metadata["option"] for each in fields(kind) if "option" in each.metadata}
+    return {name: read(given, option) for name, option in named.items()}
 
 
 def setting_of(name: str) -> Setting | None:

@@ -18,6 +18,8 @@ from spark_eos.options.catalog import (
     DECLARED,
     SOURCE_OPTIONS,
     OptionDefinition,
+    declared,
+    declared_values,
     option_text,
     option_value,
     setting_value,
@@ -82,15 +84,16 @@ class NoMatch(Enum):
 class FetchLimits:
     """The limits of one fetch: its size, how long brokers may wait, how long there may be no progress; its checks."""
 
-    max_bytes: int
-    partition_max_bytes: int
-    min_bytes: int = 1
-    max_wait_ms: int = 500
+    max_bytes: int = declared("fetch.max.bytes")
+    # Java's default is 1 MiB because it requests many partitions at once; a task requests one.
+    partition_max_bytes: int = declared("max.partition.fetch.bytes")
+    min_bytes: int = declared("fetch.min.bytes")
+    max_wait_ms: int = declared("fetch.max.wait.ms")
     poll_timeout_ms: int = 60_000
-    check_crcs: bool = True
+    check_crcs: bool = declared("check.crcs")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SourceOptions:
     """The settings of one reading query; picklable, so it travels to executors."""
 
@@ -101,19 +104,19 @@ class SourceOptions:
     starting_no_match: NoMatch
     ending: Position
     fetch: FetchLimits
-    fail_on_data_loss: bool
-    offset_retries: int
-    offset_retry_interval_ms: int
+    fail_on_data_loss: bool = declared("failOnDataLoss")
+    offset_retries: int = declared("fetchOffset.numRetries")
+    offset_retry_interval_ms: int = declared("fetchOffset.retryIntervalMs")
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
     min_partitions: int | None
     max_records_per_partition: int | None
-    include_headers: bool
+    include_headers: bool = declared("includeHeaders")
     commit_group_id: str | None
     lag_warning_after_ms: int
     outage_timeout_ms: int
-    log_lag: bool
+    log_lag: bool = declared("logLag")
     metadata_max_age_ms: int
     metrics: MetricsTargets | None = None
     metrics_query: str = ""
@@ -183,27 +186,18 @@ def _parse(options: Mapping[str, str], *, starting: Position) -> SourceOptions:
         starting_no_match=_no_match(options),
         ending=_position(options, "ending") or Edge(LATEST),
         fetch=FetchLimits(
-            max_bytes=setting_value(settings, "fetch.max.bytes"),
-            # Java's default is 1 MiB because it requests many partitions at once; a task requests one.
-            partition_max_bytes=setting_value(settings, "max.partition.fetch.bytes"),
-            min_bytes=setting_value(settings, "fetch.min.bytes"),
-            max_wait_ms=setting_value(settings, "fetch.max.wait.ms"),
+            **declared_values(FetchLimits, settings),
             poll_timeout_ms=option_value(options, "kafkaConsumer.pollTimeoutMs"),
-            check_crcs=setting_value(settings, "check.crcs"),
         ),
-        fail_on_data_loss=option_value(options, "failOnDataLoss"),
-        offset_retries=option_value(options, "fetchOffset.numRetries"),
-        offset_retry_interval_ms=option_value(options, "fetchOffset.retryIntervalMs"),
+        **declared_values(SourceOptions, options, option_value),
         max_offsets_per_trigger=most,
         min_offsets_per_trigger=least,
         max_trigger_delay_ms=_duration_ms(options, "maxTriggerDelay"),
         min_partitions=_positive(options, "minPartitions"),
         max_records_per_partition=_positive(options, "maxRecordsPerPartition"),
-        include_headers=option_value(options, "includeHeaders"),
         commit_group_id=_commit_group_id(options, settings, subscription),
         lag_warning_after_ms=_duration_ms(options, "lagWarningAfter"),
         outage_timeout_ms=_duration_ms(options, "outageTimeout"),
-        log_lag=option_value(options, "logLag"),
         metadata_max_age_ms=_metadata_max_age_ms(settings, subscription),
         metrics=metrics_targets(options),
         metrics_query=options.get(QUERY_OPTION.lower(), ""),
@@ -321,8 +315,8 @@ def _isolation(options: Mapping[str, str], settings: Mapping[str, str]) -> Isola
         raise OptionError(
             f"Option 'isolation.level' is {ours} but 'kafka.isolation.level' is {clients}", remedy="Keep one of the two"
         )
-    declared = DECLARED["isolation.level"]
-    return IsolationLevel[declared.parse(ours or clients or declared.default, "isolation.level").upper()]
+    known = DECLARED["isolation.level"]
+    return IsolationLevel[known.parse(ours or clients or known.default, "isolation.level").upper()]
 
 
 def _refuse_near_misses(options: Mapping[str, str]) -> None:
