@@ -34,7 +34,7 @@ _NO_KEY: Final = 1
 LARGEST_SECTION_BYTES: Final = 2**31 - 1 - HEADER_SIZE
 _LONGEST_VARINT: Final = 10
 # Encoded in one pass: large enough that the cost of a pass does not matter, small enough for a CPU cache.
-_PASS_BYTES: Final = 1024 * 1024
+_PASS_BYTES: Final = 2 * 1024 * 1024
 # What a row takes in columns of numbers while it is encoded.
 _ROW_BYTES: Final = 128
 
