@@ -102,7 +102,7 @@ class Registry:
         known_id = state.id_of(context_of(subject), version.identity)
         next_version = 1 + max((each.version for each in versions), default=0)
         if not is_import:
-            reasons = self._reasons(state, subject, parsed, active)
+            reasons = self._reasons(state, version, parsed, active)
             if reasons:
                 raise RegistryError(
                     40901,
@@ -167,8 +167,8 @@ class Registry:
             active = [each for each in active if number in (LATEST, each.version)][-1:]
             if not active and number != LATEST:
                 raise errors.version_not_found(number)
-        parsed, _ = self._canonical(state, subject, request, normalize=normalize, is_new=True)
-        return self._reasons(state, subject, parsed, active)
+        parsed, version = self._canonical(state, subject, request, normalize=normalize, is_new=True)
+        return self._reasons(state, version, parsed, active)
 
     def version(self, subject: str, number: int, *, deleted: bool) -> SchemaVersion:
         """Return a version of a subject, `LATEST` for the newest; raises 40401 or 40402 if there is none."""
@@ -317,8 +317,14 @@ class Registry:
             key = f"{{magic=1,keytype=SCHEMA,subject={version.subject},version={version.version}}}"
             raise RegistryError(42206, f"One or more references exist to the schema {key}.")
 
-    def _reasons(self, state: State, subject: str, parsed: ParsedSchema, active: list[SchemaVersion]) -> list[str]:
-        config = self.config(subject)
+    def _reasons(
+        self, state: State, version: SchemaVersion, parsed: ParsedSchema, active: list[SchemaVersion]
+    ) -> list[str]:
+        """Return why a schema is not compatible with earlier ones, if there is a group only with those of its group."""
+        config = self.config(version.subject)
+        group = config.get("compatibilityGroup")
+        if group is not None:
+            active = [each for each in active if each.properties.get(group) == version.properties.get(group)]
         earlier = [(each.version, self._parse(state, each)) for each in active]
         return reasons_against(config["compatibilityLevel"], parsed, earlier)
 

@@ -18,7 +18,7 @@ from broker_core.features.schema_registry.state import (
 from broker_core.version import __version__
 
 _CONFIG_KEYS = {
-    "alias": str,
+    **dict.fromkeys(("alias", "compatibilityGroup"), str),
     **dict.fromkeys(("normalize", "validateFields", "validateNewSchemas"), bool),
 }
 # Settings of Confluent's that would change what a registration does.
@@ -26,7 +26,6 @@ _UNSUPPORTED_KEYS = (
     "aliasForDeks",
     "validateRules",
     "compatibilityPolicy",
-    "compatibilityGroup",
     "defaultMetadata",
     "overrideMetadata",
     "defaultRuleSet",
@@ -207,8 +206,7 @@ def _latest_with_metadata(call: Call) -> Any:
     if not versions:
         raise errors.subject_not_found(call.subject)
     for each in reversed(versions):
-        properties = (each.metadata or {}).get("properties") or {}
-        if wanted.items() <= properties.items():
+        if wanted.items() <= each.properties.items():
             return call.shown(each)
     raise errors.schema_not_found()
 

@@ -60,6 +60,11 @@ class SchemaVersion:
         return compact_json(parts, sort_keys=True)
 
     @property
+    def properties(self) -> Mapping[str, Any]:
+        """The properties of the metadata."""
+        return (self.metadata or {}).get("properties") or {}
+
+    @property
     def guid(self) -> str:
         return str(uuid.UUID(bytes=hashlib.md5(self.identity.encode(), usedforsecurity=False).digest()))
 

@@ -108,7 +108,7 @@ def test_subjects_may_have_any_characters(ask, subject):
         ("DELETE", "/subjects/s?permanent=true", None, 40405),
         ("DELETE", "/subjects/s/versions/1?permanent=true", None, 40407),
         ("PUT", "/config", {"compatibility": "SOME"}, 42203),
-        ("PUT", "/config", {"compatibilityGroup": "a"}, 422),
+        ("PUT", "/config", {"compatibilityPolicy": "a"}, 422),
         ("GET", "/config/s", None, 40408),
         ("DELETE", "/config/s", None, 40401),
         ("PUT", "/mode", {"mode": "SOME"}, 42204),
@@ -235,6 +235,21 @@ def test_reasons_are_returned_when_they_are_asked_for(ask):
         "is_compatible": True,
         "messages": [],
     }
+
+
+def test_schemas_are_compared_within_their_compatibility_group(ask):
+    config = {"compatibilityGroup": "major"}
+    assert ask("PUT", "/config/s", config) == (200, config)
+    assert ask("GET", "/config/s") == (200, config | {"compatibilityLevel": "BACKWARD"})
+    one, two = ({"metadata": {"properties": {"major": major}}} for major in ("1", "2"))
+    assert ask("POST", "/subjects/s/versions", STRING | one)[0] == 200
+    assert code(ask("POST", "/subjects/s/versions", INT | one)) == 40901
+    assert ask("POST", "/subjects/s/versions", INT | two)[0] == 200
+    assert ask("POST", "/compatibility/subjects/s/versions", BYTES | two) == (200, {"is_compatible": False})
+    # The newest schema of the group counts, not the newest of the subject; a schema without the property is a group.
+    assert ask("POST", "/compatibility/subjects/s/versions/latest", BYTES | one) == (200, {"is_compatible": True})
+    assert ask("POST", "/compatibility/subjects/s/versions", BYTES | one) == (200, {"is_compatible": True})
+    assert ask("POST", "/compatibility/subjects/s/versions", record("a")) == (200, {"is_compatible": True})
 
 
 def test_modes_forbid_and_allow(ask):
