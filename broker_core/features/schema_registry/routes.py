@@ -294,6 +294,12 @@ def _cluster(call: Call) -> Any:
     return {"scope": {"path": [], "clusters": clusters}, "id": ""}
 
 
+def _delete_context(call: Call) -> None:
+    """Answer whether a context is empty; its schemas are all there is of it."""
+    if any(context_prefix(context_of(each)) == call.context for each in call.registry.state.subjects):
+        raise RegistryError(42211, f"The specified context '{call.context}' is not empty.")
+
+
 class Text(str):
     """An answer that is not wrapped in JSON."""
 
@@ -360,6 +366,7 @@ ROUTES: tuple[_Route, ...] = (
         "/contexts",
         lambda call: call.page(sorted({DEFAULT_CONTEXT, *map(context_of, call.registry.state.subjects)})),
     ),
+    ("DELETE", "/contexts/{context}", _delete_context),
     *_IN_CONTEXTS,
     *((method, f"/contexts/{{context}}{path}", function) for method, path, function in _IN_CONTEXTS),
 )

@@ -57,6 +57,8 @@ class RegistryServer(HttpThread):
                 if not isinstance(error, AllBrokersCrashed):
                     logger.exception("the schema registry failed to handle %s %s", request.method, request.url.path)
                 return _error(500, 50001, f"Error in the schema registry: {error}")
+            if found is None:
+                return Response(status_code=204)
             if isinstance(found, Text):
                 return PlainTextResponse(found, media_type=_MEDIA_TYPE)
             return JSONResponse(found, media_type=_MEDIA_TYPE)

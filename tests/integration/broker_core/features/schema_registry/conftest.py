@@ -34,6 +34,8 @@ def ask(kafka: EmbeddedBroker) -> Ask:
             connection.request(method, path, data, {"Content-Type": "application/vnd.schemaregistry.v1+json"})
             response = connection.getresponse()
             content = response.read()
+            if response.status == 204:
+                return 204, None
             assert response.getheader("Content-Type", "").startswith("application/vnd.schemaregistry.v1+json")
             return response.status, content.decode() if path.endswith("/schema") else json.loads(content)
         finally:

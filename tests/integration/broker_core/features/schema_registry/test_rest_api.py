@@ -350,6 +350,15 @@ def test_contexts_count_their_own_ids(ask):
     assert ask("GET", "/schemas/ids/1")[1]["schema"] == '"string"'
 
 
+def test_an_empty_context_can_be_deleted(ask):
+    ask("POST", "/subjects/:.staging:s/versions", STRING)
+    ask("DELETE", "/subjects/:.staging:s")
+    assert code(ask("DELETE", "/contexts/:.staging:")) == 42211
+    ask("DELETE", "/subjects/:.staging:s?permanent=true")
+    assert ask("DELETE", "/contexts/:.staging:") == (204, None)
+    assert ask("GET", "/contexts") == (200, ["."])
+
+
 @pytest.mark.parametrize("context", [":.staging:", ".staging", "staging"])
 def test_a_path_names_the_context_of_its_subjects(ask, context):
     base = f"/contexts/{context}"
