@@ -133,18 +133,11 @@ def coordinator_answers(
         return {topic_partition: _for_leader(error.code, mode) for topic_partition in partitions}, False
     if mode is ADD:
         code = coordinator.add_partitions(
-            transactional_id,
-            producer.producer_id,
-            producer.producer_epoch,
-            partitions,
-            client_transaction_version=TRANSACTIONS_V2,
-            now_ms=now_ms,
+            transactional_id, producer, partitions, client_transaction_version=TRANSACTIONS_V2, now_ms=now_ms
         )
         answers = dict.fromkeys(partitions, code)
     else:
-        answers = coordinator.verify_partitions(
-            transactional_id, producer.producer_id, producer.producer_epoch, partitions
-        )
+        answers = coordinator.verify_partitions(transactional_id, producer, partitions)
     broker.meters.verification_failures += sum(code != ErrorCode.NONE for code in answers.values())
     return {topic_partition: _for_leader(code, mode) for topic_partition, code in answers.items()}, True
 

@@ -20,7 +20,7 @@ from broker_core.log import producer_state, reading, write_ahead
 from broker_core.log.producer_entry import ProducerStateEntry
 from broker_core.log.producer_rules import BatchCase, judge_batch
 from broker_core.log.state import LogState
-from broker_core.types import TopicPartition, TransactionState
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
 from broker_core.wire import messages as m
 from tests.support.history.anomalies import Kind
 from tests.support.history.checker import check
@@ -114,12 +114,12 @@ def stale_end_applied() -> Iterator[None]:
     right = TransactionCoordinator.end_transaction
 
     def end_transaction(
-        self: TransactionCoordinator, transactional_id: str, producer_id: int, producer_epoch: int, **rest: object
+        self: TransactionCoordinator, transactional_id: str, producer: ProducerIdentity, **rest: object
     ) -> ProducerIdResult:
-        image = self.images().get(transactional_id)
-        if image is not None and image.state is TransactionState.ONGOING and image.producer_epoch == producer_epoch + 1:
-            producer_epoch = image.producer_epoch
-        return right(self, transactional_id, producer_id, producer_epoch, **rest)  # type: ignore[arg-type]
+        image, stale = self.images().get(transactional_id), producer.producer_epoch
+        if image is not None and image.state is TransactionState.ONGOING and image.producer_epoch == stale + 1:
+            producer = producer._replace(producer_epoch=image.producer_epoch)
+        return right(self, transactional_id, producer, **rest)  # type: ignore[arg-type]
 
     with patch.object(TransactionCoordinator, "end_transaction", end_transaction):
         yield
@@ -208,19 +208,18 @@ def commit_ends_in_abort() -> Iterator[None]:
     def end_transaction(
         self: TransactionCoordinator,
         transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
+        producer: ProducerIdentity,
         *,
         commit: bool,
         now_ms: int,
         **rest: int,
     ) -> ProducerIdResult:
         entry = self.store.find(transactional_id)
-        is_met = entry is not None and entry.image.identity == (producer_id, producer_epoch) and producer_id % 2 == 1
+        is_met = entry is not None and entry.image.identity == producer and producer.producer_id % 2 == 1
         if commit and is_met and entry.image.state is TransactionState.ONGOING:
             self.completion.abort_ongoing(entry, now_ms)
             return ProducerIdResult(ErrorCode.PRODUCER_FENCED)
-        return right(self, transactional_id, producer_id, producer_epoch, commit=commit, now_ms=now_ms, **rest)
+        return right(self, transactional_id, producer, commit=commit, now_ms=now_ms, **rest)
 
     with patch.object(TransactionCoordinator, "end_transaction", end_transaction):
         yield

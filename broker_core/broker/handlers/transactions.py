@@ -76,8 +76,7 @@ def add_partitions(context: ApiCall[m.AddPartitionsToTxnRequest]) -> m.AddPartit
     if not answers:
         code = context.broker.transactions.add_partitions(
             body.v3_and_below_transactional_id,
-            body.v3_and_below_producer_id,
-            body.v3_and_below_producer_epoch,
+            ProducerIdentity(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch),
             partitions,
             client_transaction_version=0,
             now_ms=context.now_ms,
@@ -93,17 +92,12 @@ def _batched_answers(context: RequestContext, transaction: _Transaction) -> Mapp
     refused = _refused(context, partitions, is_from_broker=True)
     if refused:
         return refused
+    transactional_id = transaction.transactional_id
+    producer = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
-        return coordinator.verify_partitions(
-            transaction.transactional_id, transaction.producer_id, transaction.producer_epoch, partitions
-        )
+        return coordinator.verify_partitions(transactional_id, producer, partitions)
     code = coordinator.add_partitions(
-        transaction.transactional_id,
-        transaction.producer_id,
-        transaction.producer_epoch,
-        partitions,
-        client_transaction_version=TRANSACTIONS_V2,
-        now_ms=context.now_ms,
+        transactional_id, producer, partitions, client_transaction_version=TRANSACTIONS_V2, now_ms=context.now_ms
     )
     return dict.fromkeys(partitions, code)
 
@@ -156,8 +150,7 @@ def add_offsets(context: ApiCall[m.AddOffsetsToTxnRequest]) -> m.AddOffsetsToTxn
     partition = context.broker.controller.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, body.group_id)
     code = context.broker.transactions.add_partitions(
         body.transactional_id,
-        body.producer_id,
-        body.producer_epoch,
+        ProducerIdentity(body.producer_id, body.producer_epoch),
         [partition],
         client_transaction_version=0,
         now_ms=context.now_ms,
@@ -171,8 +164,7 @@ def end_transaction(context: ApiCall[m.EndTxnRequest]) -> m.EndTxnResponse:
     require(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
     result = context.broker.transactions.end_transaction(
         body.transactional_id,
-        body.producer_id,
-        body.producer_epoch,
+        ProducerIdentity(body.producer_id, body.producer_epoch),
         commit=body.committed,
         client_transaction_version=TRANSACTIONS_V2 if context.version > _LAST_V1_END_TXN else 0,
         now_ms=context.now_ms,

@@ -190,8 +190,7 @@ class TransactionCoordinator:
     def add_partitions(
         self,
         transactional_id: str | None,
-        producer_id: int,
-        producer_epoch: int,
+        producer: ProducerIdentity,
         partitions: Collection[TopicPartition],
         *,
         client_transaction_version: int,
@@ -207,7 +206,7 @@ class TransactionCoordinator:
             verdict = ADD.resolve(
                 state=entry.image.state,
                 pending=self.completion.pending(entry.transactional_id),
-                claim=claim(entry.image, ProducerIdentity(producer_id, producer_epoch)),
+                claim=claim(entry.image, producer),
                 all_in=entry.image.partitions.issuperset(partitions),
             )
             if verdict.image is not None:
@@ -223,18 +222,14 @@ class TransactionCoordinator:
         return verdict.error
 
     def verify_partitions(
-        self,
-        transactional_id: str | None,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Collection[TopicPartition],
+        self, transactional_id: str | None, producer: ProducerIdentity, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         """Return for each partition whether it belongs to the transaction (rules A.6 verify)."""
         try:
             image = self._known(transactional_id).image
         except KafkaError as error:
             return dict.fromkeys(partitions, error.code)
-        claimed = claim(image, ProducerIdentity(producer_id, producer_epoch))
+        claimed = claim(image, producer)
         return {
             one: VERIFY.resolve(state=image.state, claim=claimed, is_in=one in image.partitions) for one in partitions
         }
@@ -244,8 +239,7 @@ class TransactionCoordinator:
     def end_transaction(
         self,
         transactional_id: str | None,
-        producer_id: int,
-        producer_epoch: int,
+        producer: ProducerIdentity,
         *,
         commit: bool,
         client_transaction_version: int,
@@ -262,7 +256,7 @@ class TransactionCoordinator:
             verdict = (END_V2 if bumps else END_V1).resolve(
                 state=entry.image.state,
                 pending=self.completion.pending(entry.transactional_id),
-                claim=claim(entry.image, ProducerIdentity(producer_id, producer_epoch)),
+                claim=claim(entry.image, producer),
                 commit=commit,
             )
             if verdict.error:

@@ -77,14 +77,14 @@ class World:
         """Add partitions as a client of the given transaction version, by default that of the cluster."""
         used = version if version is not None else 2 if self.level >= 2 else 0
         return self.coordinator.add_partitions(
-            ID, *identity, partitions or (T0,), client_transaction_version=used, now_ms=self.now_ms
+            ID, identity, partitions or (T0,), client_transaction_version=used, now_ms=self.now_ms
         )
 
     def end(self, identity: ProducerIdentity, *, commit: bool = True, version: int | None = None) -> ProducerIdResult:
         """End the transaction as a client of the given transaction version, by default that of the cluster."""
         return self.coordinator.end_transaction(
             ID,
-            *identity,
+            identity,
             commit=commit,
             client_transaction_version=self.level if version is None else version,
             now_ms=self.now_ms,

@@ -50,15 +50,15 @@ def test_transaction_after_a_completed_one_starts_empty() -> None:
 # Rules A.6/1, A.6/3, A.6/4, A.6/5, A.6/6 and A.6/7.
 def test_add_partitions_table(world: World, held: ProducerIdentity) -> None:
     assert (
-        world.coordinator.add_partitions("", *held, [T0], client_transaction_version=0, now_ms=world.now_ms)
+        world.coordinator.add_partitions("", held, [T0], client_transaction_version=0, now_ms=world.now_ms)
         is E.INVALID_REQUEST
     )
     assert (
-        world.coordinator.add_partitions(None, *held, [T0], client_transaction_version=0, now_ms=world.now_ms)
+        world.coordinator.add_partitions(None, held, [T0], client_transaction_version=0, now_ms=world.now_ms)
         is E.INVALID_REQUEST
     )
     assert (
-        world.coordinator.add_partitions("who", *held, [T0], client_transaction_version=0, now_ms=world.now_ms)
+        world.coordinator.add_partitions("who", held, [T0], client_transaction_version=0, now_ms=world.now_ms)
         is E.INVALID_PRODUCER_ID_MAPPING
     )
     assert world.add(ProducerIdentity(17, 0)) is E.INVALID_PRODUCER_ID_MAPPING
@@ -72,19 +72,19 @@ def test_add_partitions_table(world: World, held: ProducerIdentity) -> None:
 # Rules A.6 verify/1, A.6 verify/2, A.6 verify/3, A.6 verify/4, A.6 verify/5, A.6 verify/6 and A.6 verify/7.
 def test_verification_answers_each_partition_and_records_nothing(world: World, held: ProducerIdentity) -> None:
     verify = world.coordinator.verify_partitions
-    assert verify(ID, *held, [T0]) == {T0: E.TRANSACTION_ABORTABLE}
+    assert verify(ID, held, [T0]) == {T0: E.TRANSACTION_ABORTABLE}
     world.add(held, T0)
     before = len(world.history())
-    assert verify(ID, *held, [T0, T1]) == {T0: E.NONE, T1: E.TRANSACTION_ABORTABLE}
-    assert verify(ID, 17, 0, [T0]) == {T0: E.INVALID_PRODUCER_ID_MAPPING}
-    assert verify("who", *held, [T0]) == {T0: E.INVALID_PRODUCER_ID_MAPPING}
-    assert verify(ID, 4000, 7, [T0]) == {T0: E.PRODUCER_FENCED}
-    assert verify(None, *held, [T0]) == {T0: E.INVALID_REQUEST}
+    assert verify(ID, held, [T0, T1]) == {T0: E.NONE, T1: E.TRANSACTION_ABORTABLE}
+    assert verify(ID, ProducerIdentity(17, 0), [T0]) == {T0: E.INVALID_PRODUCER_ID_MAPPING}
+    assert verify("who", held, [T0]) == {T0: E.INVALID_PRODUCER_ID_MAPPING}
+    assert verify(ID, ProducerIdentity(4000, 7), [T0]) == {T0: E.PRODUCER_FENCED}
+    assert verify(None, held, [T0]) == {T0: E.INVALID_REQUEST}
     assert len(world.history()) == before
     world.end(held)
-    assert verify(ID, 4000, 1, [T0]) == {T0: E.CONCURRENT_TRANSACTIONS}
+    assert verify(ID, ProducerIdentity(4000, 1), [T0]) == {T0: E.CONCURRENT_TRANSACTIONS}
     world.coordinator.resign(world.coordinator.store.partition_for(ID))
-    assert verify(ID, *held, [T0]) == {T0: E.NOT_COORDINATOR}
+    assert verify(ID, held, [T0]) == {T0: E.NOT_COORDINATOR}
 
 
 # EndTxn
@@ -118,7 +118,7 @@ def test_v1_end_table_refusals() -> None:
     for transactional_id, error in (("", E.INVALID_REQUEST), ("who", E.INVALID_PRODUCER_ID_MAPPING)):
         for version in (0, 2):
             answer = world.coordinator.end_transaction(
-                transactional_id, *held, commit=True, client_transaction_version=version, now_ms=world.now_ms
+                transactional_id, held, commit=True, client_transaction_version=version, now_ms=world.now_ms
             )
             assert answer == result(error)
 
@@ -225,7 +225,7 @@ def test_refused_record_changes_nothing(version: int, refusal: ErrorCode, expect
 def test_zombie_coordinator_returns_not_coordinator(world: World, held: ProducerIdentity) -> None:
     zombie = world.fail_over()
     now_ms = world.now_ms
-    assert zombie.add_partitions(ID, *held, [T0], client_transaction_version=2, now_ms=now_ms) is E.NOT_COORDINATOR
+    assert zombie.add_partitions(ID, held, [T0], client_transaction_version=2, now_ms=now_ms) is E.NOT_COORDINATOR
     assert zombie.init_producer_id(InitProducerId(ID, 1000), now_ms) == result(E.NOT_COORDINATOR)
     assert world.add(held) is E.NONE
 

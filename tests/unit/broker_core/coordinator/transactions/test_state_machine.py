@@ -109,7 +109,7 @@ class TransactionMachine(RuleBasedStateMachine):
         held, coordinator = self.identity(holder), self.coordinator(who)
         error = coordinator.add_partitions(
             ID,
-            *held,
+            held,
             [partition],
             client_transaction_version=self.versions[version % len(self.versions)],
             now_ms=self.world.now_ms,
@@ -124,7 +124,7 @@ class TransactionMachine(RuleBasedStateMachine):
         held, used = self.identity(holder), self.versions[version % len(self.versions)]
         before = len(self.history())
         answer = self.coordinator(who).end_transaction(
-            ID, *held, commit=commit, client_transaction_version=used, now_ms=self.world.now_ms
+            ID, held, commit=commit, client_transaction_version=used, now_ms=self.world.now_ms
         )
         if answer.error is not ErrorCode.NONE:
             assert answer[1:] == (-1, -1)
