@@ -93,7 +93,8 @@ class EmbeddedBroker(DataControls):
 
     Args:
         brokers: The number of brokers. Their ids count from the setting `node.id`, which is 1 by default.
-        topics: Topics to create, with their numbers of partitions; existing ones in a `data_dir` are left as they are.
+        topics: Topics to create, with their numbers of partitions; existing ones in a `data_dir` or a copy are
+            left as they are.
         transaction_version: The feature level of transactions: 2 for KIP-890, 0 or 1 for the protocol before it. By
             default the highest that the `kafka_version` has.
         kafka_version: The version of Kafka, 3.6 to 4.4, whose APIs and features are served, and with whose feature

@@ -15,6 +15,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 
 from broker_core.errors import ConfigError
@@ -138,11 +139,19 @@ class DiskStorage:
 
     def lock(self) -> None:
         """Keep other brokers out of the folder until `close`; raise `ConfigError` if one uses it."""
-        path = os.path.join(self._root, _LOCK_FILE)
-        self._lock_descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._lock(os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
+
+    def lock_to_read(self) -> None:
+        """Keep brokers out until `close`, as `lock` does, without a change of the folder: readers share it."""
+        # A folder that a broker has never used has no such file.
+        with suppress(FileNotFoundError):
+            self._lock(os.O_RDONLY, fcntl.LOCK_SH)
+
+    def _lock(self, flags: int, kind: int) -> None:
+        self._lock_descriptor = os.open(os.path.join(self._root, _LOCK_FILE), flags | os.O_CLOEXEC, 0o644)
         try:
             # The system removes the lock when the process ends, however it ends.
-            fcntl.flock(self._lock_descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._lock_descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigError(
                 f"another broker uses {self._root}, in this process or in another one: stop it, or give another folder"

@@ -44,8 +44,8 @@ class Snapshot:
     def read(cls, folder: str | os.PathLike[str]) -> "Snapshot":
         """Return the content of a `data_dir` that no broker uses, or of a folder written by `save`.
 
-        Raises `ConfigError` if the folder does not exist, has no data of a broker, lacks log files, or has pointers of
-        Git LFS in their place.
+        Raises `ConfigError` if the folder does not exist, is used by a broker, has no data of one, lacks log files, or
+        has pointers of Git LFS in their place.
         """
         if not Path(folder).is_dir():
             raise ConfigError(f"{folder} is not a folder: expected a data_dir, or a folder written by Snapshot.save")
@@ -56,6 +56,8 @@ class Snapshot:
                 "folder written by Snapshot.save"
             )
         with closing(DiskStorage(folder)) as disk:
+            # A broker writes its files one after the other, so that a copy could have one without the other.
+            disk.lock_to_read()
             files = in_memory(disk)
         _check_logs(folder, files)
         for name in _FOR_GIT:

@@ -113,6 +113,21 @@ def test_brokers_start_from_copies(tmp_path):
         EmbeddedBroker(listeners={}, copy_of=snapshot, data_dir=tmp_path)
 
 
+def test_folder_of_a_running_broker_is_refused(tmp_path):
+    with EmbeddedBroker(listeners={}, data_dir=tmp_path) as kafka:
+        kafka.produce("in", ["1"])
+        for read in (Snapshot.read, lambda folder: EmbeddedBroker(listeners={}, copy_of=folder)):
+            with pytest.raises(ConfigError, match="another broker uses .*: stop it"):
+                read(tmp_path)
+        kafka.produce("in", ["2"])
+    first, second = Snapshot.read(tmp_path), Snapshot.read(tmp_path)
+    for source in (first, second):
+        with EmbeddedBroker(listeners={}, copy_of=source) as kafka:
+            assert kafka.records("in").values == [b"1", b"2"]
+    with EmbeddedBroker(listeners={}, data_dir=tmp_path) as kafka:
+        assert len(kafka.records("in")) == 2
+
+
 def test_pointers_of_git_lfs_are_refused(tmp_path):
     with EmbeddedBroker(listeners={}, topics={"in": 1}) as kafka:
         kafka.produce("in", ["1"])
