@@ -116,7 +116,18 @@ def _digits(text: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 
+def _given(text: str) -> str:
+    """Refuse an empty value, which a script gives by a variable that is not set: a default would stand for it."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is empty; if it comes from a variable, set the variable")
+    return text
+
+
 def _name(text: str) -> str:
+    return _string(_given(text))
+
+
+def _string(text: str) -> str:
     """Parse a value that Kafka sends as a string; for any other the library would fail, or retry forever."""
     try:
         size = len(text.encode())
@@ -156,7 +167,8 @@ _TYPES: Final[Mapping[str, Callable[[str], object]]] = {
     "interval": _bounded(float, 0.1, _LONGEST_SECONDS, f"a number of seconds from 0.1 to {_LONGEST_SECONDS}"),
     "port": _bounded(int, 0, 65_535, "a port"),
     "rate": _bounded(float, 1, 10_000, "a number of requests from 1 to 10000"),
-    "text": str,
+    "string": _string,
+    "text": _given,
     "path": Path,
 }
 # Defaults that `command_line.json` names.
@@ -257,8 +269,8 @@ def options_of(
     path, is_given = _file_of(chosen, environ)
     chosen.command_config = path
     settings = {} if path is None else parse_properties(_read(path))
-    given, own = getattr(chosen, "bootstrap_server", None), settings.get(_SERVERS)
-    servers = given or (own if is_given else None) or environ.get(SERVER_VARIABLE) or own
+    given, own = getattr(chosen, "bootstrap_server", None), settings.get(_SERVERS, "").strip()
+    servers = given or (own if is_given else None) or environ.get(SERVER_VARIABLE, "").strip() or own
     if not servers:
         raise OptionError(
             "--bootstrap-server is missing",

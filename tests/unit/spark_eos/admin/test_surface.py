@@ -154,6 +154,34 @@ def test_cluster_that_is_not_named_is_refused(chosen: dict[str, str], words: str
         options_of(argparse.Namespace(**chosen), environ={"XDG_CONFIG_HOME": str(tmp_path)})
 
 
+@pytest.mark.parametrize("option", ["--bootstrap-server", "--command-config", "--profile"])
+@pytest.mark.parametrize("value", ["", " "])
+def test_empty_value_does_not_mean_the_cluster_of_the_environment(
+    option: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(SERVER_VARIABLE, "b:1")
+    with pytest.raises(SystemExit) as ended:
+        main(["decisions", "abort", "--query", "q", option, value, "--timeout-seconds", "0.1"])
+    assert ended.value.code == ExitCode.USAGE
+    assert f"argument {option}: {value!r} is empty; if it comes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["transactions force-terminate --transactional-id", "transactions find-hanging --topic", "decisions show --query"],
+)
+def test_empty_name_is_wrong_usage(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*words.split(), "", "--bootstrap-server", "b:1", "--timeout-seconds", "0.1"])
+    assert ended.value.code == ExitCode.USAGE
+    assert "is empty" in capsys.readouterr().err
+
+
+def test_blank_variable_of_the_environment_is_as_if_it_were_not_set() -> None:
+    with pytest.raises(OptionError, match="--bootstrap-server is missing"):
+        options_of(argparse.Namespace(), environ={SERVER_VARIABLE: " "})
+
+
 def test_timeout_is_of_every_command_and_each_has_its_own_default() -> None:
     def waits(longest_ms: int | None, **chosen: float) -> tuple[int, int]:
         given = argparse.Namespace(bootstrap_server="b:1", **chosen)
