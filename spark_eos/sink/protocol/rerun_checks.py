@@ -40,6 +40,9 @@ _COPY: Final = (
     "in the checkpoint's file 'metadata' with a new UUID, and delete '.metadata.crc' next to it; from this micro-batch "
     "on it then writes its rows itself, a second time if they go to the same topic"
 )
+_A_RETRY: Final = (
+    "If this is a retry, let the exception stop the query instead: the restarted query determines what was written"
+)
 _JOB: Final = (
     "If these are the rows that were written before, keep the jobId: under another one they are written a second time. "
     "A jobId identifies one set of rows: give other rows, for example of another day, their own jobId, for example "
@@ -67,8 +70,7 @@ def check_write(decision: Decision, run: str, write: str) -> None:
             f"Query {query} has already written under the name {name!r} in this run of micro-batch "
             f"{decision.micro_batch}: {counted(decision.record_count, 'record')} to {_names(sorted(decision.topics))}",
             checked=f"The decision of {utc(decision.decided_at_ms)}; nothing of this second write is visible",
-            remedy=f"{_name_the_others(name)}. If this is a retry of a write that failed, let the exception stop the "
-            "query instead: the restarted query determines what was written",
+            remedy=f"{_name_the_others(name)}. {_A_RETRY}",
         )
 
 
@@ -83,7 +85,7 @@ def check_first_write(query: str, finished: tuple[int, str] | None, write: tuple
     raise OptionError(
         f"Query {query} has already written under the name {name!r} in this run of micro-batch {write[0]}",
         checked="The writes that this process has committed; nothing of this second write is visible",
-        remedy=_name_the_others(name),
+        remedy=f"{_name_the_others(name)}. {_A_RETRY}",
     )
 
 
