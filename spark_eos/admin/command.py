@@ -12,10 +12,9 @@ from broker_core.errors_page import with_address
 from broker_core.types import counted
 from spark_eos.admin import doctor, output, parsers, timeline, transactions_end, transactions_view, watch
 from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now, operator_name
-from spark_eos.admin.inventory import NOT_PERMITTED, Entry, read_audit, read_inventory
+from spark_eos.admin.inventory import NOT_PERMITTED, Entry, read_audit, read_inventory, rests
 from spark_eos.admin.output import ExitCode
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.offset_lookup import places_of
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import EosKafkaError, OptionError, TopicError
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC
@@ -25,7 +24,6 @@ from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision, OperatorAction, Restart
 from spark_eos.sink.protocol.settlement import lost_error
 from spark_eos.transactions.judge import name_blocker
-from spark_eos.transactions.standstills import ends
 
 __all__ = ["ExitCode", "main", "run"]
 
@@ -150,12 +148,8 @@ def run(chosen: argparse.Namespace, cluster: KafkaCluster) -> int:
 
 def _say_rests(client: KafkaClient, topic: str) -> None:
     """Say what the list leaves out: it ends where a transaction is open."""
-    places = places_of(client.metadata([topic]).values())
-    stable, high = ends(client, places, sorted(places))
-    for place, end in high.items():
-        reached = stable.get(place)
-        if reached is not None and end is not None and reached < end:
-            output.say(output.rest_text(place, reached, end, name_blocker(client, place)))
+    for place, reached, end in rests(client, topic):
+        output.say(output.rest_text(place, reached, end, name_blocker(client, place)))
 
 
 def _newest(cluster: KafkaCluster, chosen: argparse.Namespace) -> tuple[list[Entry], bool]:

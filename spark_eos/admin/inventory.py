@@ -1,12 +1,15 @@
 """The decisions and interventions in a decision topic, read without changing anything."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
-from spark_eos.errors import AuthorizationError
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import places_of
+from spark_eos.errors import AuthorizationError, TopicError, UnansweredError
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import (
     AUDIT_VERSION,
@@ -20,6 +23,8 @@ from spark_eos.sink.naming import audit_key_prefix, is_audit_key, is_head_key, u
 from spark_eos.sink.protocol.action_table import Fate
 from spark_eos.sink.protocol.answers import Description, KeyedRecord
 from spark_eos.sink.protocol.settlement import described_fate
+from spark_eos.transactions.judge import name_blocker
+from spark_eos.transactions.standstills import ends
 
 # The state of a decision whose transactions the principal may not see.
 NOT_PERMITTED: Final = "not permitted"
@@ -58,7 +63,26 @@ def read_inventory(
 
     Without `waits`, what is behind an open transaction is left out.
     """
-    found = _read_entries(_live(cluster.all_records(topic, waits=waits)))
+    try:
+        found = _read_entries(_live(cluster.all_records(topic, waits=waits)))
+    except TopicError as error:
+        if error.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        raise TopicError(
+            f"The decision topic {topic!r} does not exist, or the principal may not DESCRIBE it",
+            remedy="Give the query's decisionTopic as --decision-topic, and --bootstrap-server of the cluster that the "
+            "query writes to. If the topic was deleted, a restart of the query or job finds out what can be known",
+            error_code=error.error_code,
+        ) from error
+    except UnansweredError as error:
+        for place, reached, end in rests(cluster.client, topic):
+            raise UnansweredError(
+                f"The decisions in {place} can be read only up to offset {reached}, but end at {end}: an open "
+                "transaction blocks the last stable offset",
+                checked=name_blocker(cluster.client, place).removesuffix("."),
+                remedy="The newest decision may be behind that. Repeat the command when the transaction has ended",
+            ) from error
+        raise
     entries = [each for each in found if prefix in (None, each.prefix) and query in (None, each.query)]
     try:
         _add_fates(cluster, entries)
@@ -70,6 +94,16 @@ def read_inventory(
             except AuthorizationError as error:
                 each.problem = str(error)
     return entries
+
+
+def rests(client: KafkaClient, topic: str) -> Iterator[tuple[TopicPartition, int, int]]:
+    """Yield each partition that readers do not read to its end now, with its last stable offset and its end."""
+    places = places_of(client.metadata([topic]).values())
+    stable, high = ends(client, places, sorted(places))
+    for place, end in high.items():
+        reached = stable.get(place)
+        if reached is not None and end is not None and reached < end:
+            yield place, reached, end
 
 
 def _add_fates(cluster: KafkaCluster, entries: Iterable[Entry]) -> None:

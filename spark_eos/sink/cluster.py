@@ -1,5 +1,6 @@
 """The sink's cluster on top of the client; for the meaning of most methods see `protocol.asks`."""
 
+import logging
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -37,6 +38,7 @@ from spark_eos.sink.protocol.answers import (
     UnstableOffsetsError,
 )
 
+logger = logging.getLogger(__name__)
 _LOOK: Final = FetchLimits(
     max_bytes=1 << 20, partition_max_bytes=1 << 16, min_bytes=1, max_wait_ms=500, poll_timeout_ms=60_000
 )
@@ -242,14 +244,23 @@ class KafkaCluster(ClusterReads):
         return bool(search.committed() or search.unended())
 
     def all_records(self, topic: str, *, waits: bool = True) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
+        """Read a topic; with `waits`, wait for open transactions, for as long as a response may take."""
         places = sorted(self._places(topic))
         starts = self._ends(places, EARLIEST)
+        limits = replace(_SCAN, poll_timeout_ms=self.client.options.api_timeout_ms)
         # A decision that is searched may be behind another one that is open.
-        isolation = IsolationLevel.READ_UNCOMMITTED if waits else IsolationLevel.READ_COMMITTED
-        ends = self._ends(places, LATEST, isolation)
+        high = self._ends(places, LATEST, IsolationLevel.READ_UNCOMMITTED) if waits else {}
+        stable = self._ends(places, LATEST, IsolationLevel.READ_COMMITTED)
+        ends = high or stable
+        for place in places:
+            if stable[place] < ends[place]:
+                logger.warning(
+                    "waiting, at most %g s, for the end of the transaction that is open at %s@%d",
+                    limits.poll_timeout_ms / 1_000, place, stable[place],
+                )  # fmt: skip
         try:
             for place in places:
-                for chunk in self._chunks(place, starts[place], ends[place], IsolationLevel.READ_COMMITTED, _SCAN):
+                for chunk in self._chunks(place, starts[place], ends[place], IsolationLevel.READ_COMMITTED, limits):
                     for record in _records(chunk):
                         yield place, record
         except OffsetsGoneError as error:

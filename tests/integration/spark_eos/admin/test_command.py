@@ -199,6 +199,37 @@ def test_list_of_a_cluster_where_no_query_has_written_is_empty(capsys: pytest.Ca
             assert main([*words, *one]) == ExitCode.FAILED, "a query that is named has written"
 
 
+def test_missing_decision_topic_is_an_error_in_the_words_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedBroker() as kafka:
+        for line in ("show", "complete --yes", "abort --yes"):
+            words = f"decisions {line} --query q --bootstrap-server {kafka.bootstrap_servers}"
+            assert main(words.split()) == ExitCode.FAILED
+            said = capsys.readouterr().err
+            assert "Give the query's decisionTopic as --decision-topic" in said
+            assert "this run" not in said, "the command has no run"
+
+
+def test_command_that_waits_for_a_transaction_says_which_one(
+    world: World, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The newest decision of the query may be behind it; it is of another query, or of any producer."""
+    die_after_the_decision(world)
+    place = TopicPartition(world.decisions, 0)
+    blocker = unique("blocker")
+    producer = TransactionalProducer(world.client)
+    producer.begin(init_producer_id(world.client, blocker, transaction_timeout_ms=60_000))
+    producer.send(place, [EncodedBatch(bytearray(build_batch([NewRecord(b"k", b"v")])), 1)])
+    producer.flush()
+    try:
+        assert command(world, "show", "--timeout-seconds", "1") == ExitCode.FAILED
+    finally:
+        producer.abort()
+    assert f"waiting, at most 1 s, for the end of the transaction that is open at {place}@" in caplog.text
+    said = capsys.readouterr().err
+    assert f"It is the transaction of '{blocker}'" in said
+    assert "kafkaConsumer" not in said, "an option of Spark is unknown here"
+
+
 def test_closed_port_is_an_error_in_the_words_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--bootstrap-server", f"127.0.0.1:{free_port()}", "--timeout-seconds", "2"]
     for area in ("decisions list", "transactions list", "watch --count 1", "timeline t --out x"):
