@@ -7,6 +7,7 @@ that high watermark, so a transaction that ends in the meantime is drawn as open
 import argparse
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from broker_core.types import IsolationLevel, TopicPartition, counted
@@ -126,7 +127,8 @@ def _read(
 ) -> LogReading:
     end = bounds.high_watermark
     reading = LogReading()
-    fetch = RangeFetch(client, topic_partition, bounds.place, IsolationLevel.READ_UNCOMMITTED, _LIMITS)
+    limits = replace(_LIMITS, poll_timeout_ms=client.options.api_timeout_ms)
+    fetch = RangeFetch(client, topic_partition, bounds.place, IsolationLevel.READ_UNCOMMITTED, limits)
     try:
         for chunk in fetch.chunks(start, end):
             reading.take(chunk)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import EmbeddedBroker
+from broker_core import EmbeddedBroker, Error
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TopicPartition
 from spark_eos.admin.command import ExitCode, main
@@ -228,6 +228,17 @@ def test_command_that_waits_for_a_transaction_says_which_one(
     said = capsys.readouterr().err
     assert f"It is the transaction of '{blocker}'" in said
     assert "kafkaConsumer" not in said, "an option of Spark is unknown here"
+
+
+def test_timeline_waits_for_a_leader_as_long_as_every_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with EmbeddedBroker(topics={"t": 1}) as kafka:
+        kafka.produce("t", ["a"])
+        words = f"timeline t --bootstrap-server {kafka.bootstrap_servers} --timeout-seconds 0.5 --out".split()
+        with kafka.fault(api="Fetch", action=Error("NOT_LEADER_OR_FOLLOWER")):
+            assert main([*words, str(tmp_path / "page.html")]) == ExitCode.FAILED
+    assert "Retried for 500 ms (--timeout-seconds)" in capsys.readouterr().err
 
 
 def test_closed_port_is_an_error_in_the_words_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
