@@ -84,7 +84,7 @@ def check_columns(schema: StructType, topic_option: str | None) -> None:
     if TIMESTAMP in types and not isinstance(types[TIMESTAMP], TimestampType):
         raise _unsupported(TIMESTAMP, types[TIMESTAMP], "a timestamp", _timestamp_remedy(types[TIMESTAMP]))
     if HEADERS in types and not _are_headers(types[HEADERS]):
-        raise _unsupported(HEADERS, types[HEADERS], f"a {_HEADERS_TEXT}")
+        raise _unsupported(HEADERS, types[HEADERS], f"an {_HEADERS_TEXT}")
 
 
 def report_ignored(schema: StructType, process: ProcessState) -> None:

@@ -69,7 +69,11 @@ def test_column_types_accepted_by_spark_are_accepted(text: str, topic: str | Non
             "t",
             "partition attribute unsupported type bigint. partition must be an int",
         ),
-        ("value string; headers array<string>", "t", "headers attribute unsupported type array<string>"),
+        (
+            "value string; headers array<string>",
+            "t",
+            "headers attribute unsupported type array<string>. headers must be an array<",
+        ),
         ("value string; timestamp timestamp_ntz", "t", "timestamp attribute unsupported type timestamp_ntz"),
     ],
 )
