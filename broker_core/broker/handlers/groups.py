@@ -116,15 +116,15 @@ def leave(context: ApiCall[m.LeaveGroupRequest]) -> m.LeaveGroupResponse:
         members = (LeavingMember(body.member_id),)
     result = context.broker.groups.leave_group(LeaveGroup(body.group_id, members), context.now_ms)
     if context.version < 3:
-        code = result.error or (result.members[0].error if result.members else ErrorCode.NONE)
+        code = result.error or (result.members[0][1] if result.members else ErrorCode.NONE)
         return response(error_code=code)
     return response(
         error_code=result.error,
         members=[
             response.MemberResponse(
-                member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=member.error
+                member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error
             )
-            for member in result.members
+            for member, error in result.members
         ],
     )
 

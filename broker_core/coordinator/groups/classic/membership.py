@@ -33,7 +33,6 @@ from broker_core.coordinator.groups.classic.requests import (
     LeaveGroup,
     LeaveResult,
     LeavingMember,
-    LeftMember,
     SyncGroup,
     SyncResult,
 )
@@ -129,19 +128,12 @@ class ClassicMembership:
         group = shard.groups.get(request.group_id)
         if group is None:
             return LeaveResult(
-                ErrorCode.NONE,
-                tuple(
-                    LeftMember(leaver.member_id, leaver.group_instance_id, ErrorCode.UNKNOWN_MEMBER_ID)
-                    for leaver in request.members
-                ),
+                ErrorCode.NONE, tuple((leaver, ErrorCode.UNKNOWN_MEMBER_ID) for leaver in request.members)
             )
         if group.state is GroupState.DEAD:
             return LeaveResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         size = len(group.members)
-        left = tuple(
-            LeftMember(leaver.member_id, leaver.group_instance_id, self._take_out(group, leaver))
-            for leaver in request.members
-        )
+        left = tuple((leaver, self._take_out(group, leaver)) for leaver in request.members)
         if len(group.members) < size:
             self._rebalance.after_departure(shard, group, now_ms)
         else:

@@ -117,20 +117,14 @@ class LeaveGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftMember:
-    """The answer for one leaving member; before version 3 its error is that of the whole response."""
-
-    member_id: str
-    group_instance_id: str | None
-    error: ErrorCode
-
-
-@dataclass(frozen=True, slots=True)
 class LeaveResult:
-    """The answer to a leave: an error of the whole request, or one result for each member."""
+    """The answer to a leave: an error of the whole request, or one for each member that it names.
+
+    Before version 3 the error of the one member is that of the whole response.
+    """
 
     error: ErrorCode
-    members: tuple[LeftMember, ...] = ()
+    members: tuple[tuple[LeavingMember, ErrorCode], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from broker_core.coordinator.groups.classic.requests import (
     LeaveGroup,
     LeaveResult,
     LeavingMember,
-    LeftMember,
     SyncGroup,
     SyncResult,
 )
@@ -145,7 +144,7 @@ class ClassicMembers:
                 error = ErrorCode.NONE
             except KafkaError as refusal:
                 error = refusal.code
-            left.append(LeftMember(leaver.member_id, leaver.group_instance_id, error))
+            left.append((leaver, error))
         error = self._departures.remove(shard, group, leaving, now_ms)
         return LeaveResult(error, tuple(left) if error is ErrorCode.NONE else ())
 

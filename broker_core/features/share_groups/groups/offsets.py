@@ -6,7 +6,7 @@ crash in between it is repeated.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdPartition, partitions_by_topic
@@ -30,13 +30,6 @@ _Named = Mapping[UUID, NamedPartitions]
 ValueT = TypeVar("ValueT")
 
 
-class OffsetDeletion(NamedTuple):
-    """The topics whose offsets are deleted, and the errors of the others by name."""
-
-    deletion: Deletion
-    refused: Mapping[str, Outcome]
-
-
 class ShareOffsets:
     """The changes of the offsets of share groups; `shard_of` returns the partition of a group, or raises its error."""
 
@@ -57,7 +50,10 @@ class ShareOffsets:
             _record(shard, group, _beginning(group.state_partitions, _named(offsets, self._topics, "")), now_ms)
         return Initialization(group_id, group.epoch.epoch, offsets)
 
-    def begin_deletion_of_offsets(self, group_id: str, names: Collection[str], now_ms: int) -> OffsetDeletion:
+    def begin_deletion_of_offsets(
+        self, group_id: str, names: Collection[str], now_ms: int
+    ) -> tuple[Deletion, dict[str, Outcome]]:
+        """Begin to delete the offsets of topics of an empty group; return the errors of the others by name."""
         shard = self._shard_of(group_id)
         group = _empty(find(shard, group_id))
         known = group.state_partitions
@@ -66,7 +62,7 @@ class ShareOffsets:
         refused: dict[str, Outcome] = {}
         if not group.has_state:
             # As in Kafka, a group for which no state was ever kept has no result for any topic.
-            return OffsetDeletion(Deletion(group_id, frozenset()), {})
+            return Deletion(group_id, frozenset()), {}
         for name in names:
             facts = self._topics.topics.get(name)
             if facts is None:
@@ -80,7 +76,7 @@ class ShareOffsets:
             else:
                 refused[name] = Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NO_OFFSETS)
         _change(shard, group, StatePartitions(known.initializing, initialized, deleting), now_ms)
-        return OffsetDeletion(Deletion(group_id, frozenset(doomed)), refused)
+        return Deletion(group_id, frozenset(doomed)), refused
 
     def begin_deletion_of_group(self, shard: FeatureShard, group_id: str, now_ms: int) -> Deletion:
         """Begin to delete an empty group, with all state that is kept for it."""

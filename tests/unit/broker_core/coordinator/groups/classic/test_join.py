@@ -8,7 +8,6 @@ from broker_core.coordinator.groups.classic.requests import (
     JoinResult,
     LeaveResult,
     LeavingMember,
-    LeftMember,
     SyncResult,
 )
 from broker_core.coordinator.groups.classic.states import GroupState
@@ -186,7 +185,7 @@ def test_requests_to_an_unknown_group_are_refused(world: GroupWorld):
     assert world.sync("c-1", 1).now.error is ErrorCode.UNKNOWN_MEMBER_ID
     assert world.heartbeat("c-1", 1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert world.leave(LeavingMember("c-1")) == LeaveResult(
-        NONE, (LeftMember("c-1", None, ErrorCode.UNKNOWN_MEMBER_ID),)
+        NONE, ((LeavingMember("c-1", None), ErrorCode.UNKNOWN_MEMBER_ID),)
     )
     world.commit()
     assert world.sync("c-1", 1).now.error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -218,7 +217,7 @@ def test_dead_group_refuses_every_request(world: GroupWorld):
 
 def test_leaving_triggers_a_rebalance_and_an_empty_group_is_recorded(world: GroupWorld):
     leader, follower = world.stable("a", "b")
-    assert world.leave(LeavingMember(leader)).members == (LeftMember(leader, None, NONE),)
+    assert world.leave(LeavingMember(leader)).members == ((LeavingMember(leader, None), NONE),)
     assert world.heartbeat(follower, 2) is ErrorCode.REBALANCE_IN_PROGRESS
     assert world.join(follower).now.leader == follower
     world.leave(LeavingMember(follower))
@@ -230,7 +229,7 @@ def test_leaving_triggers_a_rebalance_and_an_empty_group_is_recorded(world: Grou
 def test_batch_of_leaving_members_triggers_one_rebalance(world: GroupWorld):
     members = world.stable("a", "b", "c")
     result = world.leave(LeavingMember(members[0]), LeavingMember("x"), LeavingMember(members[1]))
-    assert [left.error for left in result.members] == [NONE, ErrorCode.UNKNOWN_MEMBER_ID, NONE]
+    assert [error for _, error in result.members] == [NONE, ErrorCode.UNKNOWN_MEMBER_ID, NONE]
     assert world.join(members[2]).now.generation_id == world.group().generation_id == 3
 
 
@@ -258,10 +257,10 @@ def test_leaving_member_with_a_delayed_request_is_answered(world: GroupWorld):
 def test_pending_member_may_leave_without_a_rebalance(world: GroupWorld):
     world.stable("a")
     rejection = world.join(requires_known_member_id=True).now
-    assert world.leave(LeavingMember(rejection.member_id)).members[0].error is NONE
+    assert world.leave(LeavingMember(rejection.member_id)).members[0][1] is NONE
     assert (state(world), world.group().pending_joins) == (GroupState.STABLE, set())
     rejection = world.join(requires_known_member_id=True).now
-    assert world.leave(LeavingMember(rejection.member_id, "i")).members[0].error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.leave(LeavingMember(rejection.member_id, "i")).members[0][1] is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_group_has_a_maximum_size():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_core.coordinator.groups.classic.requests import JoinResult, LeavingMember, LeftMember
+from broker_core.coordinator.groups.classic.requests import JoinResult, LeavingMember
 from broker_core.coordinator.groups.classic.states import GroupState
 from broker_core.errors import ErrorCode
 from tests.support.broker_core.group_world import GROUP, NONE, REBALANCE_MS, SESSION_MS, GroupWorld, subscription
@@ -61,7 +61,7 @@ def test_replaced_static_member_is_fenced(request_name: str, world: GroupWorld):
         "heartbeat": lambda: world.heartbeat(old, 2, "i"),
         "commit": lambda: world.commit(**fields),
         "txn_commit": lambda: world.txn_commit(**fields),
-        "leave": lambda: world.leave(LeavingMember(old, "i")).members[0].error,
+        "leave": lambda: world.leave(LeavingMember(old, "i")).members[0][1],
     }
     assert verdicts[request_name]() is ErrorCode.FENCED_INSTANCE_ID
 
@@ -157,9 +157,9 @@ def test_administrator_removes_members_by_instance_id(world: GroupWorld):
     _, follower = two_instances(world)
     result = world.leave(LeavingMember(group_instance_id="j"), LeavingMember(group_instance_id="x"), LeavingMember())
     assert result.members == (
-        LeftMember("", "j", NONE),
-        LeftMember("", "x", ErrorCode.UNKNOWN_MEMBER_ID),
-        LeftMember("", None, ErrorCode.UNKNOWN_MEMBER_ID),
+        (LeavingMember("", "j"), NONE),
+        (LeavingMember("", "x"), ErrorCode.UNKNOWN_MEMBER_ID),
+        (LeavingMember("", None), ErrorCode.UNKNOWN_MEMBER_ID),
     )
     assert follower not in world.group().members
 

@@ -189,7 +189,7 @@ def test_leave_group_request_accepts_members_and_instances(world: ConsumerWorld)
         LeavingMember("", "one"),
         LeavingMember("b"),
     )
-    assert [left.error for left in world.leave(*leavers).members] == [
+    assert [error for _, error in world.leave(*leavers).members] == [
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.FENCED_INSTANCE_ID,
