@@ -186,9 +186,6 @@ class RequestLog:
         self._seen.append(seen)
         self.total += 1
 
-    def clear(self) -> None:
-        self._seen.clear()
-
 
 class _Found:
     def __init__(self, topic_names: Mapping[UUID, str]) -> None:

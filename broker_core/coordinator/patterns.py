@@ -15,22 +15,16 @@ _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
 
 
-class PatternError(KafkaError):
-    """A text that is not a usable pattern."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.INVALID_REGULAR_EXPRESSION, message)
-
-
 class NamePattern:
-    """A compiled pattern; raises `PatternError` for a pattern that RE2 rejects or that is too large for it."""
+    """A compiled pattern; raises INVALID_REGULAR_EXPRESSION for one that RE2 rejects or that is too large for it."""
 
     def __init__(self, pattern: str) -> None:
         try:
             self._compiled = re2.compile(pattern, _OPTIONS)
         except re2.error as error:
             reason = error.args[0] if error.args else "it cannot be compiled"
-            raise PatternError(reason.decode(errors="replace") if isinstance(reason, bytes) else reason) from None
+            message = reason.decode(errors="replace") if isinstance(reason, bytes) else reason
+            raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from None
 
     def matches(self, text: str) -> bool:
         return self._compiled.fullmatch(text) is not None
