@@ -5,13 +5,14 @@ the records. A partition is assigned once the share coordinator keeps its state,
 topic gets its partitions with a later heartbeat.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 from uuid import UUID
 
 from broker_core.config import BrokerConfig
+from broker_core.coordinator.groups.consumer.assignors import Reader, Readers
 from broker_core.coordinator.groups.consumer.group import unknown_member
 from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdPartition
 from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings, GroupDescription
@@ -219,7 +220,7 @@ class ShareGroups:
             for partition in named.partitions
         }
         readers = {
-            member_id: _Reader(self._topic_ids(member), group.target(member_id))
+            member_id: Reader(member_id, None, self._topic_ids(member), group.target(member_id))
             for member_id, member in group.members.items()
         }
         for member_id, share in _assign(readers, assignable).items():
@@ -288,14 +289,7 @@ def _has_unassigned_state(group: ShareGroup) -> bool:
     return False
 
 
-class _Reader(NamedTuple):
-    """One member as the assignor sees it: its topics and its previous target."""
-
-    topics: frozenset[UUID]
-    had: Partitions
-
-
-def _assign(readers: Mapping[str, _Reader], assignable: Collection[TopicIdPartition]) -> dict[str, Partitions]:
+def _assign(readers: Readers, assignable: Collection[TopicIdPartition]) -> dict[str, Partitions]:
     """Return the target of each reader; only assignable partitions are given out.
 
     This is Kafka's assignor `simple`. With more members than partitions several members share a partition; with fewer,
@@ -318,7 +312,7 @@ def _assign(readers: Mapping[str, _Reader], assignable: Collection[TopicIdPartit
 
 
 def _balance(
-    partitions: Sequence[TopicIdPartition], members: Sequence[str], readers: Mapping[str, _Reader]
+    partitions: Sequence[TopicIdPartition], members: Sequence[str], readers: Readers
 ) -> dict[str, set[TopicIdPartition]]:
     sharing = ceil(len(members) / len(partitions)) if partitions else 0
     precise = sharing * len(partitions) / max(len(members), 1)

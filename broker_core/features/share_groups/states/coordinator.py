@@ -106,8 +106,8 @@ class ShareShard:
         if key is None:
             return
         self._last_offset = offset
-        share_partition = key.share_partition
-        if key.kind is RecordType.UPDATE:
+        kind, share_partition = key
+        if kind is RecordType.UPDATE:
             if value is not None:
                 self._replay_update(share_partition, read_update(value))
         elif value is None:

@@ -36,13 +36,6 @@ class RecordType(IntEnum):
     UPDATE = 1
 
 
-class RecordKey(NamedTuple):
-    """The key of a record."""
-
-    kind: RecordType
-    share_partition: SharePartitionKey
-
-
 class ShareUpdate(NamedTuple):
     """The fields of an update; it has no state epoch and no times."""
 
@@ -70,7 +63,7 @@ def update_record(key: SharePartitionKey, update: ShareUpdate) -> JournalRecord:
     return JournalRecord(_key(RecordType.UPDATE, key), _VERSION + _UPDATE.write(update))
 
 
-def read_key(data: bytes) -> RecordKey | None:
+def read_key(data: bytes) -> tuple[RecordType, SharePartitionKey] | None:
     """Read a key; None for a type that this coordinator does not know."""
     fields = FieldReader(data)
     kind = fields.int16()
@@ -78,7 +71,7 @@ def read_key(data: bytes) -> RecordKey | None:
         return None
     group_id = fields.string()
     topic_id = UUID(bytes=fields.take(_UUID_BYTES))
-    return RecordKey(RecordType(kind), SharePartitionKey(group_id, topic_id, fields.int32()))
+    return RecordType(kind), SharePartitionKey(group_id, topic_id, fields.int32())
 
 
 def read_snapshot(data: bytes) -> ShareState:
