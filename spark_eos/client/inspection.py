@@ -55,11 +55,12 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """A transactional id, its producer and its state."""
+    """A transactional id, its producer, its state and the broker that has listed it."""
 
     transactional_id: str
     producer_id: int
     state: str
+    coordinator_id: int
 
 
 def describe_transactions(
@@ -94,8 +95,7 @@ def _describe_once(
     for ids, response in zip(by_node.values(), responses, strict=True):
         if isinstance(response, UnansweredError):
             trouble = response.happened
-            for transactional_id in ids:
-                client.forget_coordinators(CoordinatorType.TRANSACTION, transactional_id)
+            client.forget_coordinators(CoordinatorType.TRANSACTION, *ids)
         elif isinstance(response, EosKafkaError):
             raise response
         else:
@@ -137,9 +137,8 @@ def list_transactions(
     `id_pattern` is RE2 for the whole id and saves traffic; brokers before 4.1 ignore it, so the caller still checks
     every id.
     """
-    found = list_by_broker(client, states=states, id_pattern=id_pattern)
     # One that moves while the brokers are queried may be listed twice.
-    by_id = {each.transactional_id: each for listings in found.values() for each in listings}
+    by_id = {each.transactional_id: each for each in list_by_broker(client, states=states, id_pattern=id_pattern)}
     return sorted(by_id.values(), key=lambda each: each.transactional_id)
 
 
@@ -156,8 +155,8 @@ def list_by_broker(
     duration_ms: int | None = None,
     id_pattern: str | None = None,
     timeout_ms: float | None = None,
-) -> dict[int, list[TransactionListing]]:
-    """List transactional ids by the broker that coordinates them; brokers ignore filters they do not know.
+) -> list[TransactionListing]:
+    """List transactional ids in the order of the brokers that list them; brokers ignore filters they do not know.
 
     Every broker must respond, because one that is left out would hide its transactions. States are as the broker spells
     them, so a state that only a newer broker knows is listed too.
@@ -171,7 +170,7 @@ def list_by_broker(
         nodes = [broker.node_id for broker in client.brokers() if broker.node_id not in listings]
         trouble = _ask_once(client, nodes, (), make, deadline, listings)
         if not trouble:
-            return dict(sorted(listings.items()))
+            return [each for _, listed in sorted(listings.items()) for each in listed]
     raise UnansweredError("ListTransactions was not answered by every broker in time", checked=trouble)
 
 
@@ -281,7 +280,7 @@ def _take_listings(node: int, response: ListTransactionsResponse, into: dict[int
             remedy=f"Use states of Kafka, as it spells them: {', '.join(each.label for each in TransactionState)}",
         )
     into[node] = [
-        TransactionListing(each.transactional_id, each.producer_id, each.transaction_state)
+        TransactionListing(each.transactional_id, each.producer_id, each.transaction_state, node)
         for each in response.transaction_states
     ]
     return ""

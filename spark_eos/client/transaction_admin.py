@@ -171,7 +171,7 @@ class TransactionAdmin:
         states: Collection[str] = (),
         duration_ms: int | None = None,
         id_pattern: str | None = None,
-    ) -> dict[int, list[TransactionListing]]:
+    ) -> list[TransactionListing]:
         if duration_ms is not None:
             self._require_filter("duration", FIRST_DURATION_VERSION, "3.8")
         if id_pattern is not None:

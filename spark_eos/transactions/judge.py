@@ -256,8 +256,7 @@ def _owners_of(
     # A broker that does not know the filter lists every id.
     listed = {
         each.transactional_id: each.producer_id
-        for listings in list_by_broker(client, producer_ids=producer_ids, timeout_ms=timeout_ms).values()
-        for each in listings
+        for each in list_by_broker(client, producer_ids=producer_ids, timeout_ms=timeout_ms)
         if each.producer_id in producer_ids
     }
     found: dict[int, tuple[Owner, ...]] = {}

@@ -116,8 +116,8 @@ class Snapshot:
     topic_count: int = 0
     places: Mapping[TopicPartition, PartitionPlace] = field(default_factory=dict)
     standstills: Mapping[TopicPartition, Standstill] = field(default_factory=dict)
-    # The ids with a transaction that has not ended, each with its coordinator.
-    active: Mapping[str, tuple[int, TransactionListing]] = field(default_factory=dict)
+    # The ids with a transaction that has not ended.
+    active: Mapping[str, TransactionListing] = field(default_factory=dict)
     descriptions: dict[str, TransactionDescription] = field(default_factory=dict)
     states: Mapping[str, int] = field(default_factory=dict)
     owners: Mapping[int, str] = field(default_factory=dict)
@@ -261,14 +261,9 @@ class Collector:
 
     def _list_active(self) -> None:
         before, listed = self._next.active, list_by_broker(self._client, states=_ACTIVE_STATES)
-        self._next.active = {
-            each.transactional_id: (node, each)
-            for node, listings in listed.items()
-            for each in listings
-            if each.state in _ACTIVE_STATES
-        }
+        self._next.active = {each.transactional_id: each for each in listed if each.state in _ACTIVE_STATES}
         at_ms = now_ms(REAL.clock)
-        for name, (_, each) in self._next.active.items():
+        for name, each in self._next.active.items():
             self.history.note(name, SeenState(at_ms, each.state, each.producer_id, None))
         left = [name for name in before if name not in self._next.active]
         for name in left:
@@ -282,7 +277,7 @@ class Collector:
 
         def age(name: str) -> float:
             known = self._next.descriptions.get(name)
-            is_new = known is None or known.state != self._next.active[name][1].state
+            is_new = known is None or known.state != self._next.active[name].state
             return float("inf") if is_new else now - self._described_at[name]
 
         due = [name for name in self._next.active if age(name) > _DESCRIBED_AGAIN_SECONDS]
@@ -305,7 +300,7 @@ class Collector:
         """Judge the open transactions that no description covers, once they were seen for longer than a race takes."""
         now, at_ms = time.monotonic(), now_ms(REAL.clock)
         owners = {
-            each.producer_id: (Owner(self._next.active[name][0], each),)
+            each.producer_id: (Owner(self._next.active[name].coordinator_id, each),)
             for name, each in self._next.descriptions.items()
             if name in self._next.active
         }
@@ -346,10 +341,8 @@ class Collector:
 
     def _count_states(self) -> None:
         listed = list_by_broker(self._client)
-        self._next.states = Counter(each.state for listings in listed.values() for each in listings)
-        self._next.owners = {
-            each.producer_id: each.transactional_id for listings in listed.values() for each in listings
-        }
+        self._next.states = Counter(each.state for each in listed)
+        self._next.owners = {each.producer_id: each.transactional_id for each in listed}
 
     def _publish(self, took: float) -> None:
         self.snapshot = replace(
@@ -359,7 +352,7 @@ class Collector:
             cycle_seconds=took,
             standstills=self._with_open(),
             descriptions=dict(self._next.descriptions),
-            active_owners={each.producer_id: name for name, (_, each) in self._next.active.items()},
+            active_owners={each.producer_id: name for name, each in self._next.active.items()},
             queries=dict(self._tail.queries),
             problems=dict(self._next.problems),
         )

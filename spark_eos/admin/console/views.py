@@ -114,13 +114,13 @@ def _task(transactional_id: str) -> TaskId | None:
 
 
 def open_transaction(view: View, transactional_id: str) -> dict[str, Any]:
-    coordinator_id, listing = view.snapshot.active[transactional_id]
+    listing = view.snapshot.active[transactional_id]
     found = view.snapshot.descriptions.get(transactional_id)
     task = _task(transactional_id)
     return {
         "id": id_of(view, transactional_id),
         "state": listing.state if found is None else found.state,
-        "coordinator_id": coordinator_id,
+        "coordinator_id": listing.coordinator_id,
         "producer_id": listing.producer_id,
         "producer_epoch": None if found is None else found.producer_epoch,
         "started_at_ms": _started_at_ms(view.snapshot, transactional_id),

@@ -23,6 +23,7 @@ from spark_eos.admin import transactions_end, transactions_view
 from spark_eos.admin.command import ExitCode, _parser, main, with_subcommand
 from spark_eos.admin.transactions_view import described
 from spark_eos.admin.transactions_view import is_listed as is_in_table
+from spark_eos.client.inspection import TransactionListing
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer_scan import ProducerScan
 from spark_eos.client.transaction_admin import TransactionAdmin
@@ -523,8 +524,12 @@ def test_id_unlisted_while_its_coordinator_moves_is_not_hanging(
     open_up(session, topic)
     with admin_of(address) as admin:
         listed = judge.list_by_broker
-        answers = iter([{1: []}])
-        answer = lambda client, **filters: next(answers, None) or listed(client, **filters)  # noqa: E731
+        is_asked: list[bool] = []
+
+        def answer(client: KafkaClient, **filters: Any) -> list[TransactionListing]:
+            is_asked.append(True)
+            return [] if len(is_asked) == 1 else listed(client, **filters)
+
         monkeypatch.setattr(judge, "list_by_broker", answer)
         [found] = find_open(admin.client, [TopicPartition(topic, 0)])
     assert found.verdict is HangingVerdict.LIVE
