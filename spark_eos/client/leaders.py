@@ -94,13 +94,10 @@ class Leaders:
     def _ask(self, topics: Collection[str], max_age_ms: int) -> None:
         self._topics.update(self._client.require_topics(sorted(topics), need_leaders=False, max_age_ms=max_age_ms))
 
-    def leader(self, topic_partition: TopicPartition) -> int | None:
+    def leader(self, topic_partition: TopicPartition) -> tuple[int, int]:
+        """Return a partition's leader, -1 if it has none, and the leader epoch."""
         partition = self._topics[topic_partition.topic].partitions.get(topic_partition.partition)
-        return None if partition is None or partition.leader < 0 else partition.leader
-
-    def epoch(self, topic_partition: TopicPartition) -> int:
-        partition = self._topics[topic_partition.topic].partitions.get(topic_partition.partition)
-        return NO_LEADER_EPOCH if partition is None else partition.leader_epoch
+        return (-1, NO_LEADER_EPOCH) if partition is None else (partition.leader, partition.leader_epoch)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, uuid.UUID | None]:
         return {topic: self._topics[topic].topic_id for topic in topics}

@@ -4,7 +4,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
@@ -17,18 +17,10 @@ from spark_eos.client.metadata import FIRST_TV2_PRODUCE, grouped
 from spark_eos.client.response_reader import only_part
 
 ACKS_ALL: Final = -1
+# The first version with record batches.
+_FIRST_PRODUCE: Final = 3
 FIRST_TOPIC_ID_PRODUCE: Final = 13
 _REASONS_SHOWN: Final = 3
-
-
-class ProduceVersions(NamedTuple):
-    """The version bounds of a ProduceRequest."""
-
-    lowest: int
-    highest: int
-
-
-_TV1_VERSIONS: Final = ProduceVersions(3, FIRST_TV2_PRODUCE - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +33,20 @@ class PartitionAnswer:
     detail: str
 
 
-def produce_versions(transaction_version: int, topic_ids_known: bool) -> ProduceVersions:
-    """Return the versions that make the leader add the partition itself (TV2, from 12 on), or never do (TV1)."""
-    if transaction_version < 2:
-        return _TV1_VERSIONS
-    return ProduceVersions(FIRST_TV2_PRODUCE, FIRST_TOPIC_ID_PRODUCE if topic_ids_known else FIRST_TV2_PRODUCE)
-
-
 def produce_request(
     transactional_id: str | None,
     batches: Sequence[tuple[TopicPartition, bytearray]],
     topic_ids: Mapping[str, uuid.UUID | None],
     timeout_ms: int,
-    versions: ProduceVersions,
+    transaction_version: int = 0,
 ) -> ProduceRequest:
-    """Make a request of one sealed batch for each partition; it has both topic name and id, the version uses one."""
+    """Make a request of one sealed batch for each partition; it has both topic name and id, the version uses one.
+
+    From version 12 on the leader adds the partition to the transaction itself, as TV2 needs it, and TV1 must not.
+    """
+    lowest, highest = _FIRST_PRODUCE, FIRST_TV2_PRODUCE - 1
+    if transaction_version >= 2:
+        lowest, highest = FIRST_TV2_PRODUCE, FIRST_TV2_PRODUCE if None in topic_ids.values() else FIRST_TOPIC_ID_PRODUCE
     topic_class = ProduceRequest.TopicProduceData
     by_topic = grouped(
         (tp.topic, topic_class.PartitionProduceData(index=tp.partition, records=data)) for tp, data in batches
@@ -68,8 +59,8 @@ def produce_request(
             topic_class(name=name, topic_id=topic_ids.get(name) or uuid.UUID(int=0), partition_data=partitions)
             for name, partitions in by_topic.items()
         ],
-        min_version=versions.lowest,
-        max_version=versions.highest,
+        min_version=lowest,
+        max_version=highest,
     )
 
 
@@ -105,9 +96,7 @@ def produce_alone(client: KafkaClient, topic_partition: TopicPartition, batch: b
     answer: PartitionAnswer
     for _ in client.attempts(deadline):
         found = client.require_topics([topic], timeout_ms=client.remaining_ms(deadline))[topic]
-        request = produce_request(
-            None, [(topic_partition, batch)], {}, client.options.request_timeout_ms, _TV1_VERSIONS
-        )
+        request = produce_request(None, [(topic_partition, batch)], {}, client.options.request_timeout_ms)
         response = client.send(found.partitions[number].leader, request, timeout_ms=client.remaining_ms(deadline))
         answer = only_part(list(produce_answers(response, {})), "Produce")
         if answer.error_code == ErrorCode.NONE:

@@ -17,7 +17,7 @@ from spark_eos.backoff import backoff_ms
 from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import Leaders
-from spark_eos.client.produce import PartitionAnswer, produce_answers, produce_request, produce_versions
+from spark_eos.client.produce import PartitionAnswer, produce_answers, produce_request
 from spark_eos.client.send_queue import PartitionQueue, PartitionResult, SendQueue
 from spark_eos.client.transactions import TV2, add_partitions_to_txn, end_txn
 from spark_eos.codec.encoded_batch import EncodedBatch
@@ -241,10 +241,10 @@ class TransactionalProducer:
         topic = queue.topic_partition.topic
         while queue.attempts == 0 and self._client.batch_limits.is_too_large(topic, queue.batches[0]):
             self._queued_bytes += queue.split_head()
-        leader = self._leaders.leader(queue.topic_partition)
+        leader, epoch = self._leaders.leader(queue.topic_partition)
         if queue.result is None:
-            queue.leader_epoch = self._leaders.epoch(queue.topic_partition)
-        if leader is None:
+            queue.leader_epoch = epoch
+        if leader < 0:
             self._retry(queue, "the partition has no leader", refresh=True)
         else:
             self._waiting.put(queue, leader)
@@ -307,9 +307,9 @@ class TransactionalProducer:
         now = self._monotonic()
         batches = [(queue.topic_partition, queue.take(identity, now)) for queue in queues]
         topic_ids = self._leaders.topic_ids(queue.topic_partition.topic for queue in queues)
-        versions = produce_versions(identity.transaction_version, None not in topic_ids.values())
         timeout_ms = self._client.options.request_timeout_ms
-        request = produce_request(identity.transactional_id, batches, topic_ids, timeout_ms, versions)
+        transactional_id, _, transaction_version = identity
+        request = produce_request(transactional_id, batches, topic_ids, timeout_ms, transaction_version)
         self._touched = True
         try:
             pending = self._client.start(leader, request, now + timeout_ms / 1000)
