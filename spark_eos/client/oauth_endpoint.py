@@ -336,7 +336,7 @@ def _lifetime_s(value: str, expires_in: object, runtime: Runtime) -> float | Non
 
 
 def _opener(endpoint: EndpointOptions) -> urllib.request.OpenerDirector:
-    read_timeout_s = endpoint.read_timeout_ms / 1000
+    context, read_timeout_s = _context(endpoint), endpoint.read_timeout_ms / 1000
 
     class Connection(http.client.HTTPConnection):
         """A connection with a timeout of its own for reading."""
@@ -345,23 +345,17 @@ def _opener(endpoint: EndpointOptions) -> urllib.request.OpenerDirector:
             super().connect()
             self.sock.settimeout(read_timeout_s)
 
-    class TlsConnection(http.client.HTTPSConnection):
+    class TlsConnection(Connection, http.client.HTTPSConnection):
         """The same with TLS."""
 
-        def connect(self) -> None:
-            super().connect()
-            self.sock.settimeout(read_timeout_s)
-
-    class Http(urllib.request.HTTPHandler):
+    class Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
         def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
             return self.do_open(Connection, request)
 
-    class Https(urllib.request.HTTPSHandler):
         def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
             return self.do_open(TlsConnection, request, context=context)
 
-    context = _context(endpoint)
-    return urllib.request.build_opener(Http, Https, _NoRedirect)
+    return urllib.request.build_opener(Handler, _NoRedirect)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
