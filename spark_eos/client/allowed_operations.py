@@ -15,7 +15,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from broker_core.errors import ErrorCode
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS
+from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, metadata_request
 from spark_eos.client.response_reader import only_part
 from spark_eos.errors import AuthorizationError, EosKafkaError
 
@@ -65,12 +65,7 @@ def _is_refusal(allowed: frozenset[int] | None) -> bool:
 
 
 def _topics_request(topics: Collection[str]) -> MetadataRequest:
-    return MetadataRequest(
-        topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
-        allow_auto_topic_creation=False,
-        include_topic_authorized_operations=True,
-        min_version=_FIRST_TOPIC_OPERATIONS,
-    )
+    return metadata_request(topics, min_version=_FIRST_TOPIC_OPERATIONS, with_operations=True)
 
 
 def _by_topic(response: MetadataResponse) -> dict[str, frozenset[int]]:

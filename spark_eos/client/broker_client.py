@@ -168,19 +168,13 @@ class BrokerClient:
         self._silent.discard(node_id)
         return response
 
-    def api_version(
-        self, request_class: "type[ApiMessage]", *, min_version: int = 0, max_version: int | None = None
-    ) -> int:
+    def api_version(self, request_class: "type[ApiMessage]", *, min_version: int = 0) -> int:
         """Return the version of a request that would be sent; raise `UnsupportedError` if there is none."""
         self._ensure_connected(self.deadline())
-        data = self.transport.broker_version_data
         try:
-            version: int = data.api_version(
-                request_class, min_version=min_version, max_version=float("inf") if max_version is None else max_version
-            )
+            return int(self.transport.broker_version_data.api_version(request_class, min_version=min_version))
         except Exception as error:
             raise UnsupportedError(f"The broker does not serve {request_class.__name__}: {error}") from error
-        return version
 
     def ask_any_broker(
         self, make: "Callable[[], ApiRequest[ResponseT]]", *, timeout_ms: float | None = None

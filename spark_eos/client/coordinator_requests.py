@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from broker_core.errors import ErrorCode
 from spark_eos.client.coordinator_cache import CoordinatorType
@@ -24,10 +25,6 @@ _LOOKED_UP_EVERY: Final = 8
 _OF_GROUPS: Final = (Api.TXN_OFFSET_COMMIT, Api.OFFSET_COMMIT, Api.OFFSET_FETCH)
 
 
-def _error_code(response: Any) -> int:
-    return int(response.error_code)
-
-
 @dataclass(frozen=True, slots=True)
 class CoordinatorRequest(Generic[ResponseT]):
     """A request to the coordinator of `key`; `make` builds it for each attempt, `code` reads its response.
@@ -38,7 +35,7 @@ class CoordinatorRequest(Generic[ResponseT]):
     api: Api
     key: str
     make: "Callable[[], ApiRequest[ResponseT]]"
-    code: Callable[[ResponseT], int] = _error_code
+    code: Callable[[ResponseT], int] = attrgetter("error_code")
     repeats: bool = True
 
     @property

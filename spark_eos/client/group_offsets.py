@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse
@@ -47,16 +48,14 @@ def add_offsets_to_txn(
     client: KafkaClient, identity: OpenTransaction, group_id: str, *, timeout_ms: float | None = None
 ) -> None:
     """Register the group's offsets partition with the transaction (TV1)."""
-
-    def make() -> AddOffsetsToTxnRequest:
-        return AddOffsetsToTxnRequest(
-            transactional_id=identity.transactional_id,
-            producer_id=identity.producer.producer_id,
-            producer_epoch=identity.producer.producer_epoch,
-            group_id=group_id,
-            max_version=_LAST_TV1_ADD_OFFSETS,
-        )
-
+    make = partial(
+        AddOffsetsToTxnRequest,
+        transactional_id=identity.transactional_id,
+        producer_id=identity.producer.producer_id,
+        producer_epoch=identity.producer.producer_epoch,
+        group_id=group_id,
+        max_version=_LAST_TV1_ADD_OFFSETS,
+    )
     exchange = CoordinatorRequest(Api.ADD_OFFSETS, identity.transactional_id, make)
     code = ask_coordinator(client, exchange, client.deadline(timeout_ms)).error_code
     if code != ErrorCode.NONE:

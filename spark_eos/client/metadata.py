@@ -202,10 +202,13 @@ class FinalizedFeatures:
         self._heard_at = self._clock.monotonic()
 
 
-def metadata_request(topics: Collection[str] | None, *, min_version: int = FIRST_METADATA_VERSION) -> MetadataRequest:
+def metadata_request(
+    topics: Collection[str] | None, *, min_version: int = FIRST_METADATA_VERSION, with_operations: bool = False
+) -> MetadataRequest:
     return MetadataRequest(
         topics=None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
         allow_auto_topic_creation=False,
+        include_topic_authorized_operations=with_operations,
         min_version=min_version,
     )
 

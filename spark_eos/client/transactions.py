@@ -6,6 +6,7 @@ interpret the codes it receives: `inspection.describe_transactions` reports what
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from kafka.protocol.producer import (
@@ -57,24 +58,20 @@ def init_producer_id(
     """
     deadline = client.deadline(timeout_ms)
     transaction_version = client.transaction_version(timeout_ms=timeout_ms)
-    exchange = _init_exchange(transactional_id, transaction_timeout_ms, repeats)
+    make = partial(_init_request, transactional_id, transaction_timeout_ms)
+    exchange = CoordinatorRequest(Api.INIT_PRODUCER_ID, transactional_id, make, repeats=repeats)
     response = ask_coordinator(client, exchange, deadline).response
     return _initialised(transactional_id, response, transaction_timeout_ms, transaction_version)
 
 
-def _init_exchange(
-    transactional_id: str, transaction_timeout_ms: int, repeats: bool
-) -> CoordinatorRequest[InitProducerIdResponse]:
-    def make() -> InitProducerIdRequest:
-        return InitProducerIdRequest(
-            transactional_id=transactional_id,
-            transaction_timeout_ms=transaction_timeout_ms,
-            producer_id=NO_PRODUCER_ID,
-            producer_epoch=NO_PRODUCER_EPOCH,
-            max_version=_LAST_INIT,
-        )
-
-    return CoordinatorRequest(Api.INIT_PRODUCER_ID, transactional_id, make, repeats=repeats)
+def _init_request(transactional_id: str, transaction_timeout_ms: int) -> InitProducerIdRequest:
+    return InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=transaction_timeout_ms,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        max_version=_LAST_INIT,
+    )
 
 
 def _initialised(
@@ -115,7 +112,7 @@ def _own_at_once(client: KafkaClient, names: Sequence[str], transaction_timeout_
         nodes = client.find_coordinators(CoordinatorType.TRANSACTION, names, timeout_ms=client.remaining_ms(deadline))
     except EosKafkaError:
         return []
-    requests = [(nodes[name], _init_exchange(name, transaction_timeout_ms, False).make()) for name in names]
+    requests = [(nodes[name], _init_request(name, transaction_timeout_ms)) for name in names]
     responses = client.send_all(requests, timeout_ms=client.remaining_ms(deadline))
     owned = []
     for name, response in zip(names, responses, strict=True):
@@ -182,16 +179,15 @@ def end_txns(
 
 
 def _end_exchange(opened: OpenTransaction, commit: bool, by_tv2: bool) -> CoordinatorRequest[EndTxnResponse]:
-    def make() -> EndTxnRequest:
-        return EndTxnRequest(
-            transactional_id=opened.transactional_id,
-            producer_id=opened.producer.producer_id,
-            producer_epoch=opened.producer.producer_epoch,
-            committed=commit,
-            min_version=FIRST_TV2_END_TXN if by_tv2 else None,
-            max_version=FIRST_TV2_END_TXN if by_tv2 else FIRST_TV2_END_TXN - 1,
-        )
-
+    make = partial(
+        EndTxnRequest,
+        transactional_id=opened.transactional_id,
+        producer_id=opened.producer.producer_id,
+        producer_epoch=opened.producer.producer_epoch,
+        committed=commit,
+        min_version=FIRST_TV2_END_TXN if by_tv2 else None,
+        max_version=FIRST_TV2_END_TXN if by_tv2 else FIRST_TV2_END_TXN - 1,
+    )
     return CoordinatorRequest(Api.END_TXN, opened.transactional_id, make)
 
 
