@@ -26,9 +26,9 @@ from spark_eos.runtime import Clock
 from spark_eos.sink.protocol.answers import Appended, CommittedOffset, DecisionWrite
 
 logger = logging.getLogger(__name__)
-# `_check_time` has just confirmed that there is time; with a limit of zero the end would not be sent at all.
+# The driver has just confirmed that there is time; with a limit of zero the end would not be sent at all.
 _ONE_SEND_MS: Final = 1.0
-# A step before the end may always take this long: `_check_time` comes after it.
+# A step before the end may always take this long: the driver looks at the time after it.
 _SHORTEST_STEP_MS: Final = 1_000.0
 # The next take-over aborts what is left open, so an unavailable coordinator is not waited for.
 _ABORT_MS: Final = 5_000
