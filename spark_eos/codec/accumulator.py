@@ -175,9 +175,12 @@ class RecordAccumulator(Generic[Place]):
     ) -> Generator[tuple[Place, EncodedBatch], None, int]:
         """Encode full batches for runs of more rows than fit; return where the remaining rows begin."""
         start, stop, number = int(runs.starts[index]), int(runs.stops[index]), int(runs.batches[index])
-        whole = rows.pick(slice(start, stop))
-        bounds = cut_batches(whole.fixed_sizes, whole.timestamps, int(self._budgets[number]))
-        # The rest fits for certain.
+        whole, budget_bytes = rows.pick(slice(start, stop)), int(self._budgets[number])
+        bounds = cut_batches(whole.fixed_sizes, whole.timestamps, budget_bytes)
+        if whole.fixed_sizes[bounds[-2]] > budget_bytes:
+            # A record that is larger than a batch is not kept: it would be copied twice.
+            bounds.append(stop - start)
+        # What is left fits for certain.
         for batch in encode_columns(whole, bounds[:-1], self._compression, self._level):
             yield self._places[number], batch
         return start + bounds[-2]

@@ -118,6 +118,14 @@ def test_oversized_record_gets_its_own_batch_in_order() -> None:
     assert max(batch.size_bytes for batch in world.found["a"]) > 5_000
 
 
+def test_oversized_record_is_not_kept_until_more_rows_come() -> None:
+    batches = RecordAccumulator[str](max_batch_bytes=lambda _: 400, max_open_bytes=1 << 30)
+    value = pa.array(["a", "x" * 5_000])
+    given = batches.add(["p"], [0, 2], key=None, value=value, headers=None, timestamp_ms=1)
+    assert [batch.record_count for _, batch in given] == [1, 1]
+    assert batches.open_bytes == 0
+
+
 def test_rows_of_many_chunks_share_a_batch() -> None:
     world = World(1, max_batch_bytes=500_000)
     for _ in range(100):
