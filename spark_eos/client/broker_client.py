@@ -293,13 +293,9 @@ class BrokerClient:
         # Requests to other brokers may wait for this one.
         until = self.deadline(min(_LOOK_PATIENCE_MS, self.remaining_ms(deadline) / 4))
         try:
-            pending = self.transport.start(node_id, metadata_request([]), until)
-            self.transport.wait([pending], until)
-            response = self.transport.outcome(pending, "Metadata request")
+            self._ask_brokers(node_id, until)
         except EosKafkaError as error:
             logger.debug("the addresses of brokers %s are not known again: %s", sorted(doubted), error)
-        else:
-            self.transport.cluster.update_metadata(response)
 
     def note_address(self, broker: BrokerAddress) -> None:
         """Use an address that a response names, if it is new."""
