@@ -33,7 +33,7 @@ def msk_iam_mechanism(login: AwsLogin) -> Callable[[str], SaslMechanismAwsMskIam
             "AWS_MSK_IAM needs the package botocore, which is not installed",
             remedy="Install botocore on the driver and on every executor",
         ) from None
-    return functools.partial(_MskIam, _AwsCredentials.of_process(login))
+    return functools.partial(_MskIam, _shared(login, os.getpid()))
 
 
 class _MskIam(SaslMechanismAwsMskIam):  # type: ignore[misc]
@@ -68,10 +68,6 @@ class _AwsCredentials:
         self._login = login
         self._temporary: Any = None
 
-    @classmethod
-    def of_process(cls, login: AwsLogin) -> "_AwsCredentials":
-        return _shared(login, os.getpid())
-
     def current(self, host: str) -> tuple[str, Any]:
         """Return the region of a broker and valid credentials; raise `AuthenticationError`."""
         from botocore.exceptions import BotoCoreError, ClientError
@@ -89,11 +85,9 @@ class _AwsCredentials:
     def _look_up(self, host: str) -> tuple[str, Any]:
         from botocore.credentials import RefreshableCredentials
 
-        found, session = self._temporary, None
+        found, session = self._temporary, _session(self._login)
+        region = _region(host, session)
         if found is None:
-            session = _session(self._login)
-        region = _region(host, session or _session(self._login))
-        if session is not None:
             found = _resolve(self._login, session, region)
             if isinstance(found, RefreshableCredentials):
                 self._temporary = found
