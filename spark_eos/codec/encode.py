@@ -2,7 +2,7 @@
 
 A record is `length attributes timestamp_delta offset_delta key_length key value_length value header_count headers`, and
 nearly all of its small fields are varints. Fields that do not depend on the batch are computed once for all rows; the
-deltas, which do, are given for the rows to be encoded.
+deltas, which do, with the rows of each pass.
 
 A record without headers ends in a zero byte. That byte is written in front of the next record instead, which saves a
 piece in the join; the first record's byte of a batch is then skipped and the last one's added.

@@ -40,7 +40,7 @@ class InlineBytes(NamedTuple):
     sizes: Ints
     longest: int
 
-    def pick(self, rows: Ints | slice) -> "InlineBytes":
+    def pick(self, rows: slice) -> "InlineBytes":
         return InlineBytes(self.words[rows], self.sizes[rows], self.longest)
 
 
