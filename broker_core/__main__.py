@@ -43,6 +43,13 @@ _M_MMAP_THRESHOLD, _MMAP_BYTES = -3, 32 * 1024 * 1024
 _LOOK_AGAIN_S = 1.0
 
 
+def _place(text: str) -> Path:
+    """Refuse an empty path, which a script gives by a variable that is not set: it would mean the current folder."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is empty; if it comes from a variable, set the variable")
+    return Path(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="broker-core", description="Run a Kafka-compatible broker.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
@@ -55,8 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--brokers", type=int, default=1, help="number of brokers, on consecutive ports (%(default)s)")
     parser.add_argument("--kafka-version", help="the version of Kafka, such as 3.9, whose APIs and features are served")
-    parser.add_argument("--data-dir", type=Path, help="folder for the logs; without it they are kept in memory")
-    parser.add_argument("--config", type=Path, help="a properties file with Kafka's broker settings")
+    parser.add_argument("--data-dir", type=_place, help="folder for the logs; without it they are kept in memory")
+    parser.add_argument("--config", type=_place, help="a properties file with Kafka's broker settings")
     parser.add_argument(
         "--metrics-port",
         type=int,

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from broker_core.__main__ import main
 from tests.support.broker_core.broker_command import DEADLINE_S, ROOT, refusal, running, said_without
 from tests.support.broker_core.produce_consume import consume, produce
 
@@ -64,6 +65,17 @@ def test_several_brokers_listen_with_a_settings_file_in_the_encoding_that_kafka_
     with running(*arguments) as (_, address):
         assert len(set(address.split(","))) == 2
         produce(address, "t", [b"sent"])
+
+
+@pytest.mark.parametrize("option", ["--data-dir", "--config"])
+def test_empty_path_does_not_mean_the_current_folder(tmp_path, capsys, monkeypatch, option):
+    monkeypatch.chdir(tmp_path)
+    # Without brokers the command ends in any case.
+    with pytest.raises(SystemExit) as ended:
+        main([option, "", "--brokers", "0"])
+    assert ended.value.code == 2
+    assert f"argument {option}: '' is empty; if it comes from a variable" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_data_dir_that_is_a_file_is_reported_in_one_line(tmp_path, capsys):
