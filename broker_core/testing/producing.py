@@ -355,6 +355,7 @@ def _headers(index: int, headers: Any) -> Headers:
     for name, _ in pairs:
         if not isinstance(name, str):
             raise TypeError(f"record {index}: the name of a header is {name!r}; expected str")
+        _utf8(index, "name of a header", name)
     return tuple((name, _encoded(index, f"header {name!r}", value)) for name, value in pairs)
 
 
@@ -362,13 +363,20 @@ def _encoded(index: int, what: str, data: Any) -> bytes | None:
     if data is None or isinstance(data, bytes):
         return data
     if isinstance(data, str):
-        return data.encode()
+        return _utf8(index, what, data)
     if isinstance(data, bytearray | memoryview):
         return bytes(data)
     raise TypeError(
         f"record {index}: the {what} is {type(data).__name__}; expected bytes, str or None: serialize it first, "
         "for example with json.dumps"
     )
+
+
+def _utf8(index: int, what: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"record {index}: the {what} is not text in UTF-8 ({error}): correct it") from None
 
 
 def _batches(records: list[_Placed], limit_bytes: int) -> Iterator[list[_Placed]]:

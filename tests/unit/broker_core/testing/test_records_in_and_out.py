@@ -125,6 +125,8 @@ def test_a_topic_is_created_only_where_the_broker_creates_topics():
         ({"k": "v"}, {}, "the values are dict"),
         (7, {}, "the values are int"),
         ([("k", "v", {1: b""})], {}, "the name of a header is 1"),
+        (["ok", "\ud800"], {}, "record 1: the value is not text in UTF-8"),
+        ([("k", "v", {"\ud800": b""})], {}, "record 0: the name of a header is not text in UTF-8"),
         ([("k", "v", 5)], {}, "record 0: headers 5"),
         ([("k", "v", (), 1.5)], {}, "record 0: timestamp 1.5"),
         ([("k", "v", (), None, "0")], {}, "record 0: partition '0'"),
