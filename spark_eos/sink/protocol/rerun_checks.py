@@ -232,7 +232,8 @@ def _difference(decided: Mapping[int, Rows], found: Mapping[int, Rows], *, is_sa
     if len(lines) > _LINES_SHOWN:
         lines[_LINES_SHOWN:] = [counted(len(lines) - _LINES_SHOWN, "more topic")]
     if is_same_plan:
-        lines.append(f"tasks with different rows: {_shown([str(split) for split, topics in tasks.items() if topics])}")
+        differ = [str(split) for split, topics in tasks.items() if topics]
+        lines.append(f"they differ in task{'s' if len(differ) > 1 else ''} {_shown(differ)}")
     else:
         lines.append("the number of tasks differs as well")
     return "; ".join(lines)

@@ -351,7 +351,7 @@ def test_rewrite_never_mixes_rows_of_two_runs(cluster: MemoryCluster) -> None:
         AlreadyCommitted(Place(query, "run2", 0, 0), rows_of(1)),
         Prepared(Place(query, "run2", 0, 1), replace(cluster.prepare(name, 1), rows=rows_of(0))),
     ]
-    with pytest.raises(DifferentRowsError, match="tasks with different rows: 0, 1"):
+    with pytest.raises(DifferentRowsError, match="they differ in tasks 0, 1"):
         Process(cluster, "run2").commit(again, "w", discard=True, policy=OnLostTransaction.REWRITE)
     assert visible(cluster) == 1
 

@@ -187,8 +187,8 @@ def test_equal_rows_compare_equal_for_any_distribution_over_tasks(
 
 
 DIFFERENT = [
-    ([[t(2, 5)]], [[t(2, 6)]], "topic 't': 2 rows written before, now 2 different rows; tasks with different rows: 0"),
-    ([[t(2, 5)], [t(1, 1)]], [[t(2, 5)], []], "3 rows written before, now 2 rows; tasks with different rows: 1"),
+    ([[t(2, 5)]], [[t(2, 6)]], "topic 't': 2 rows written before, now 2 different rows; they differ in task 0"),
+    ([[t(2, 5)], [t(1, 1)]], [[t(2, 5)], []], "3 rows written before, now 2 rows; they differ in task 1"),
     ([[t(2, 5)]], [[]], "2 rows written before, now 0 rows"),
     ([[t(2, 5)]], [[t(2, 5), t(1, 7, "u")]], "topic 'u': 0 rows written before, now 1 row"),
     (
@@ -242,7 +242,7 @@ def test_by_task_comparison_requires_equal_rows_per_task(
 def test_by_task_comparison_accepts_no_difference() -> None:
     """Some tasks write and others do not: rows moved between them would be lost or written twice."""
     before, now = [[t(2, 5)], [t(2, 9)]], [[t(2, 6)], [t(2, 8)]]
-    with pytest.raises(DifferentRowsError, match="tasks with different rows: 0, 1") as caught:
+    with pytest.raises(DifferentRowsError, match="they differ in tasks 0, 1") as caught:
         check(decided(before), now, by_task=True, accept=True)
     assert "onLostTransaction=rewrite" in str(caught.value)
     assert "set discardDifferingRows" not in str(caught.value)
@@ -276,7 +276,7 @@ def test_messages_stay_readable_with_very_many_topics_and_tasks(is_same_plan: bo
     assert len(text) < READABLE_CHARACTERS
     assert "topic 'topic-0000': 5 rows written before" in text and "990 more topics" in text
     if is_same_plan:
-        assert "tasks with different rows: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 4990 more" in text
+        assert "they differ in tasks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 4990 more" in text
 
 
 def test_different_topic_is_reported_with_the_topics_written() -> None:
