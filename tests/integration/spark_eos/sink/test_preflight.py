@@ -36,6 +36,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import BrokerAddress
 from spark_eos.client.needed_apis import BrokerFacts, ask_brokers
 from spark_eos.client.topics import create_topic, describe_topic_config
+from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import AuthorizationError, BrokerError, EosKafkaError, OptionError, TopicError, UnsupportedError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions, sink_options
@@ -476,6 +477,30 @@ def test_running_query_is_checked_once_over_persistent_connections() -> None:
         # The feature level as well, as before each transaction that begins so long after the last.
         assert asked.pop("ApiVersions") == 1
         assert asked == {"Metadata": 3, "DescribeConfigs": 1}
+
+
+def test_lowered_maximum_is_taken_by_the_next_start_of_a_query_without_a_timeout(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The node comes back with a lower maximum while a query runs: the next new transactional id is refused."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "spark"))
+    (tmp_path / "spark").mkdir()
+    process, schema = ProcessState(REAL), StructType().add("value", "string")
+    data = str(tmp_path / "data")
+    with EmbeddedBroker(data_dir=data, topics={"data": 1}) as kafka:
+        port = int(kafka.bootstrap_servers.rpartition(":")[2])
+        given = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data"}
+        wanted = sink_options(given)
+        first = preflight.preflight(process, wanted)
+    with EmbeddedBroker(data_dir=data, port=port, config={"transaction.max.timeout.ms": "60000"}):
+        assert preflight.preflight(process, wanted) == first
+        with (
+            KafkaClient(wanted.client) as client,
+            pytest.raises(BrokerError, match="A query without the option takes the brokers' limit when it is started"),
+        ):
+            init_producer_id(client, unique("id"), transaction_timeout_ms=first.transaction_timeout_ms or 0)
+        StreamWriter(given, schema, True).abort([None], 0)
+        assert preflight.preflight(process, wanted).transaction_timeout_ms == 60_000
 
 
 def test_query_that_failed_is_checked_as_at_its_first_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
