@@ -5,13 +5,19 @@ import sys
 
 import pytest
 
-from tests.support.slow import busy_seconds
+from tests.support.processes import ProcessorWatch, ticks_of_descendants
 from tests.support.waiting import wait_until
 
 pytest_plugins = ["pytester"]
 
-BUSY = "import time\nwhile time.process_time() < 1: pass\ninput()"
+BUSY = "import time\nwhile time.process_time() < 1: pass\nprint(flush=True)\ninput()"
 WAITING = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {BUSY!r}])"
+# Ends while its child still runs, as a Python process with a JVM does.
+LEAVING = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {BUSY!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+child.stdout.read(1)
+"""
 TESTS = """
     import pytest
     import time
@@ -51,5 +57,19 @@ def test_report_names_what_took_the_time(pytester: pytest.Pytester) -> None:
 def test_processor_time_of_a_child_that_runs_is_counted() -> None:
     # This process has other children, which may end meanwhile.
     with subprocess.Popen([sys.executable, "-c", WAITING], stdin=subprocess.PIPE) as parent:
-        wait_until(lambda: busy_seconds(parent.pid) > 0.9, "the processor time of the child")
+        watch = ProcessorWatch(parent.pid, ticks_of_descendants)
+        wait_until(lambda: watch.look() > 0.9, "the processor time of the child")
         parent.communicate(b"\n")
+
+
+def test_processor_time_of_a_child_that_no_process_waits_for_is_counted(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_it=f"""
+        import subprocess, sys
+
+        def test_leaving():
+            subprocess.run([sys.executable, "-c", {LEAVING!r}])
+        """
+    )
+    result = pytester.runpytest_subprocess("-p", "tests.support.slow", timeout=60)
+    result.stdout.re_match_lines([r" +\d+\.\d\d +(0\.[5-9]|1\.)\d+  test_it\.py$"])

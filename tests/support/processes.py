@@ -87,6 +87,27 @@ def ticks_of_tree(root: int) -> dict[Process, Ticks]:
     return found
 
 
+def ticks_of_descendants(root: int) -> dict[Process, Ticks]:
+    """Return the processor time of each descendant of a process, and what the process has waited for.
+
+    It asks each process for its children, which is faster than to read every process of the machine.
+    """
+    found: dict[Process, Ticks] = {}
+    pids = [root]
+    for pid in pids:
+        folder = Path(f"/proc/{pid}")
+        with suppress(OSError):
+            fields = _stat(folder)
+            user, system, waited_user, waited_system = map(int, fields[11:15])
+            own = 0 if pid == root else user + system
+            found[Process(pid, int(fields[19]))] = Ticks(own, waited_user + waited_system)
+            # A thread that ends now has no children any more.
+            for thread in (folder / "task").iterdir():
+                with suppress(OSError):
+                    pids += map(int, (thread / "children").read_text().split())
+    return found
+
+
 def _read(folder: Path) -> tuple[int, Process]:
     fields = _stat(folder)
     return int(fields[1]), Process(int(folder.name), int(fields[19]))

@@ -7,16 +7,19 @@ example: on a machine that does other work, only the processor time can be compa
 
 import os
 import sys
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import pytest
 
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
+from tests.support.processes import ProcessorWatch, ticks_of_descendants
+
 _TIERS: Final = {"architecture": "check", "unit": "check", "integration": "integration", "spark": "spark"}
+_LOOK_INTERVAL_S: Final = 0.2
 
 
 class Part(NamedTuple):
@@ -29,39 +32,40 @@ class Part(NamedTuple):
     busy: float
 
 
-def busy_seconds(pid: int | None = None) -> float:
-    """Return the processor time of a process, of those it started and of those it waited for; 0 without `/proc`."""
-    total = 0.0 if pid is not None else time.process_time()
-    folder = Path(f"/proc/{pid or os.getpid()}")
-    try:
-        ticks = (folder / "stat").read_text().rpartition(")")[2].split()[11:15]
-        total += sum(map(int, ticks[2:] if pid is None else ticks)) / _TICKS
-        children = [each for task in (folder / "task").iterdir() for each in (task / "children").read_text().split()]
-    except OSError:
-        return total
-    return total + sum(busy_seconds(int(child)) for child in children)
-
-
 class Watch:
-    """The seconds of a block: those that passed, and those of processors.
-
-    `/proc` leaves out a process now and then while others start and end, and a process without a parent that waits for
-    it takes its time with it. So the most that was read so far counts: what one look misses, the next does not add.
-    """
-
-    _most = 0.0
+    """The seconds of a block: those that passed, and those of processors, of this process and all its descendants."""
 
     def __init__(self) -> None:
         self._started, self._busy = time.monotonic(), self._look()
 
-    @classmethod
-    def _look(cls) -> float:
-        cls._most = max(cls._most, busy_seconds())
-        return cls._most
+    @staticmethod
+    def _look() -> float:
+        return time.process_time() + _descendants()()
 
     def read(self) -> tuple[float, float]:
         """Return both."""
         return time.monotonic() - self._started, self._look() - self._busy
+
+
+@cache
+def _descendants() -> Callable[[], float]:
+    """Return what returns the processor time of this process's descendants since the first call.
+
+    A thread looks too: a JVM whose Python process ends before it takes its time with it.
+    """
+    watch, lock = ProcessorWatch(os.getpid(), ticks_of_descendants), threading.Lock()
+
+    def look() -> float:
+        with lock:
+            return watch.look()
+
+    def look_often() -> None:
+        while True:
+            time.sleep(_LOOK_INTERVAL_S)
+            look()
+
+    threading.Thread(target=look_often, name="looks at processes", daemon=True).start()
+    return look
 
 
 class SlowTests:
