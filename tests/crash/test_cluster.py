@@ -25,17 +25,17 @@ from tests.support.waiting import wait_until
 SEED = 12
 
 
+@pytest.fixture(scope="module", autouse=True)
+def apache_enabled(request: pytest.FixtureRequest) -> None:
+    """Skip the module unless tests may start Apache Kafka, before another fixture of the module starts nodes."""
+    if not request.config.getoption("--apache"):
+        pytest.skip("starts three nodes of Apache Kafka: run with --apache")
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheCluster]:
     with apache_cluster(tmp_path_factory.mktemp(KIND)) as found:
         yield found
-
-
-@pytest.fixture(autouse=True)
-def apache_enabled(request: pytest.FixtureRequest) -> None:
-    """Skip the module unless tests may start Apache Kafka."""
-    if not request.config.getoption("--apache"):
-        pytest.skip("starts three nodes of Apache Kafka: run with --apache")
 
 
 @pytest.mark.spark

@@ -35,8 +35,9 @@ NOON_MS = 1_600_000_000_000
 ALL = '{{"{a}":{{"0":-2,"1":-2}},"{b}":{{"0":-2}}}}'
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _sparks_own(request: pytest.FixtureRequest) -> None:
+    # Of the module, so that what it skips has written no records.
     if not request.config.getoption("--apache"):
         pytest.skip("Spark's own Kafka source needs Maven, so only `make conformance` compares the two.")
     if not request.getfixturevalue("spark").conf.get("spark.jars", ""):
