@@ -48,6 +48,11 @@ def chosen(
     return kept
 
 
+def note(sentence: str) -> None:
+    """Let the run print what its short form leaves out."""
+    _left_out.append(sentence)
+
+
 def is_in(item: pytest.Item, *folders: Path) -> bool:
     """Return whether a test is in one of the folders. `Path.parents` takes a second for all tests, in each process."""
     return str(item.path).startswith(tuple(f"{folder}{os.sep}" for folder in folders))

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support import short_form
+from tests.support.examples import profile_of
 
 
 def test_every_case_runs_unless_the_short_form_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,3 +23,9 @@ def test_sources_choose_a_part_and_the_parts_are_all_cases(monkeypatch: pytest.M
 def test_a_source_that_changes_changes_the_digest() -> None:
     assert short_form.source_digest("spark_eos/codec") == short_form.source_digest("spark_eos/codec")
     assert short_form.source_digest("spark_eos/codec") != short_form.source_digest("spark_eos/client")
+
+
+def test_property_tests_try_fewer_examples_in_the_short_form_unless_a_profile_is_named() -> None:
+    assert profile_of({}) == profile_of({"SEARCHES": "whole"}) == "repeat"
+    assert profile_of({"SEARCHES": "short"}) == "short"
+    assert profile_of({"SEARCHES": "short", "HYPOTHESIS_PROFILE": "brief"}) == "brief"
