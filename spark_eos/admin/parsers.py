@@ -251,7 +251,10 @@ _SERVERS: Final = "bootstrap.servers"
 # The options of Spark as they are called here.
 _SURFACE: Final = (
     (re.compile(r"\bkafka\.bootstrap\.servers\b"), "--bootstrap-server"),
-    (re.compile(r"\bkafka(?:\.(?:default\.api|request)\.timeout\.ms|Consumer\.pollTimeoutMs)\b"), "--timeout-seconds"),
+    (
+        re.compile(r"\bkafka(?:\.(?:default\.api|request|delivery)\.timeout\.ms|Consumer\.pollTimeoutMs)\b"),
+        "--timeout-seconds",
+    ),
     (re.compile(r"\bkafka\.((?:security|sasl|ssl|https|client)\.[\w.*]+)"), r"\1"),
     # Only after these words: a topic may have such a name as well.
     (re.compile(r"\b(option|Option|Did you mean) (['\"])kafka\."), r"\1 \2"),

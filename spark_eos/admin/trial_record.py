@@ -27,7 +27,8 @@ _RECORD: Final = NewRecord(b"eos-kafka doctor", None)
 
 def fate_of_record(client: KafkaClient, opened: OpenTransaction, topic: str, *, commit: bool = False) -> Fate:
     """Write one record to partition 0 in a transaction, end it, and return what a reader sees of it."""
-    producer, place = TransactionalProducer(client), TopicPartition(topic, 0)
+    producer = TransactionalProducer(client, delivery_timeout_ms=client.options.api_timeout_ms)
+    place = TopicPartition(topic, 0)
     producer.begin(opened)
     at_ms = now_ms(client.runtime.clock)
     try:

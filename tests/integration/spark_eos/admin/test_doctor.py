@@ -69,6 +69,10 @@ def test_record_of_an_aborted_transaction_is_hidden_from_readers(capsys: pytest.
         _, found = doctor(capsys, kafka.bootstrap_servers, *words, "--read-only")
         assert found["aborted records"]["verdict"] == "skipped"
         assert "aborted records" not in doctor(capsys, kafka.bootstrap_servers)[1]
+        with kafka.fault(api="Produce", action=Error("NOT_LEADER_OR_FOLLOWER")):
+            _, found = doctor(capsys, kafka.bootstrap_servers, *words, "--timeout-seconds", "0.5")
+        assert "not acknowledged within 500 ms" in found["aborted records"]["found"]
+        assert "raise --timeout-seconds" in found["aborted records"]["remedy"]
         # As a service does that shows aborted records.
         with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
             opened = init_producer_id(client, "seen", transaction_timeout_ms=10_000)
