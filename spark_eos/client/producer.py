@@ -146,15 +146,15 @@ class TransactionalProducer:
             self._enqueue(queue, batch)
             is_full = self._waiting.ready_bytes(queue.queued_for) >= self._max_request_bytes
             if is_full or self._unseen_bytes >= _LOOK_EVERY_BYTES:
-                self._step(force=False, wait=False)
+                self._step(waits=False)
             while self._memory_bytes > self._buffer_memory_bytes and self._queued_bytes:
-                self._step(force=True, wait=True)
+                self._step(waits=True)
 
     def flush(self) -> dict[TopicPartition, PartitionResult]:
         """Wait until everything is acknowledged by all in-sync replicas; the transaction stays open."""
         self._check_open()
         while self._queued_bytes:
-            self._step(force=True, wait=True)
+            self._step(waits=True)
         return {each: queue.result for each, queue in self._queues.items() if queue.result is not None}
 
     @property
@@ -200,12 +200,12 @@ class TransactionalProducer:
             raise ClientStateError("Records sent outside of a transaction", remedy="Call begin() first")
         return self._identity
 
-    def _step(self, *, force: bool, wait: bool) -> None:
-        """Start what can start, wait for the first response if `wait`, and process the responses that are there."""
+    def _step(self, *, waits: bool) -> None:
+        """Start full requests, and process the responses that are there; or start all, and wait for the first one."""
         self._unseen_bytes = 0
         try:
-            self._dispatch(force)
-            if wait:
+            self._dispatch(waits)
+            if waits:
                 self._wait()
             else:
                 self._client.transport.poll(0)
@@ -249,10 +249,10 @@ class TransactionalProducer:
         else:
             self._waiting.put(queue, leader)
 
-    def _dispatch(self, force: bool) -> None:
+    def _dispatch(self, waits: bool) -> None:
         identity = self._check_open()
         due = self._waiting.take_due(self._monotonic())
-        least_bytes = 0 if force else self._max_request_bytes
+        least_bytes = 0 if waits else self._max_request_bytes
         if not due and not self._waiting.leaders(least_bytes):
             return
         if self._leaders.refresh():

@@ -191,7 +191,7 @@ class Collector:
     def cycle(self) -> None:
         """Look once, and replace the snapshot; a part that fails keeps what it knew and adds a problem."""
         began = time.monotonic()
-        self._part("metadata", self._refresh_metadata, every_seconds=30.0, rest=_SCAN_REST)
+        self._part("metadata", self._refresh_metadata, every_seconds=30.0)
         if not self._next.places and "metadata" in self._next.problems:
             # Nothing else can succeed; the page shows why.
             self._publish(time.monotonic() - began)
@@ -205,11 +205,11 @@ class Collector:
         self._part("groups", self._find_groups)
         self._publish(time.monotonic() - began)
         # After the first picture: with many ids this takes longest.
-        if self._part("all transactional ids", self._count_states, every_seconds=60.0, rest=_SCAN_REST):
+        if self._part("all transactional ids", self._count_states, every_seconds=60.0):
             self._publish(time.monotonic() - began)
 
-    def _part(self, name: str, do: Callable[[], None], every_seconds: float = 0.0, rest: float = 0.0) -> bool:
-        """Do one part of a cycle if it is due; return whether it was."""
+    def _part(self, name: str, do: Callable[[], None], every_seconds: float = 0.0) -> bool:
+        """Do one part of a cycle if it is due; return whether it was. One that takes long comes less often."""
         began = time.monotonic()
         if self._due.get(name, 0.0) > began:
             return False
@@ -224,7 +224,7 @@ class Collector:
             self._next.problems.pop(name, None)
             if every_seconds:
                 took = time.monotonic() - began
-                self._due[name] = began + took + max(every_seconds, took * rest)
+                self._due[name] = began + took + max(every_seconds, took * _SCAN_REST)
         return True
 
     def _refresh_metadata(self) -> None:
