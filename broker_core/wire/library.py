@@ -16,6 +16,12 @@ def check_kafka_python() -> None:
     try:
         from kafka.version import __version__ as found
     except ImportError as error:
+        if error.name == "kafka":
+            raise ImportError(
+                "eos-kafka needs kafka-python 3.0.12 or newer, below 4, which is not installed. Run `pip install "
+                f"'{_NEEDED}'`, in the Python environments of the driver and of all executors if a cluster runs this",
+                name="kafka",
+            ) from error
         raise _refusal(f"which cannot be imported: {error}") from error
     numbers = tuple(int(digits) for digits in found.split(".")[:3] if digits.isdecimal())
     if not _OLDEST <= numbers < (_OLDEST[0] + 1,):

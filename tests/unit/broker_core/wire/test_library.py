@@ -27,7 +27,15 @@ def test_another_version_is_refused_with_the_command(number: str, monkeypatch: p
         check_kafka_python()
 
 
-def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch):
+def test_a_library_that_is_missing_is_installed_and_no_other_removed(monkeypatch: pytest.MonkeyPatch):
+    for name in ("kafka", "kafka.version"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(sys, "path", [])
+    with pytest.raises(ImportError, match=r"which is not installed\. Run `pip install 'kafka-python>=3\.0\.12,<4'`"):
+        check_kafka_python()
+
+
+def test_a_library_without_its_version_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "kafka.version", None)
     with pytest.raises(ImportError, match="needs kafka-python 3.0.12 or newer.*cannot be imported"):
         check_kafka_python()
