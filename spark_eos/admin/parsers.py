@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final, NoReturn, TypeAlias
 
 from broker_core.properties import read_properties
-from broker_core.types import LONGEST_STRING_BYTES
+from broker_core.types import LONGEST_STRING_BYTES, counted
 from spark_eos.admin.output import ExitCode, exit_codes, say
 from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT
 from spark_eos.errors import OptionError
@@ -272,6 +272,12 @@ def options_of(
     path, is_given = _file_of(chosen, environ)
     chosen.command_config = path
     settings = {} if path is None else parse_properties(_read(path))
+    if of_spark := [name[len(PREFIX) :] for name in settings if name.lower().startswith(PREFIX)]:
+        raise OptionError(
+            f"The properties file has {counted(len(of_spark), 'setting')} with the prefix of Spark's options, 'kafka.'",
+            checked=f"The file is {path}",
+            remedy=f"Write the names without the prefix, such as {of_spark[0]}",
+        )
     given, own = getattr(chosen, "bootstrap_server", None), settings.get(_SERVERS, "").strip()
     servers = given or (own if is_given else None) or environ.get(SERVER_VARIABLE, "").strip() or own
     if not servers:

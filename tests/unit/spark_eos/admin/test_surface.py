@@ -124,6 +124,11 @@ def test_login_of_the_environment_is_for_its_own_cluster_only(
         ("request.timeout.ms=abc", "Option 'request.timeout.ms' is 'abc'. The properties file is {}. "),
         ("security.protocl=SSL", "Unknown option 'security.protocl'. The properties file is {}. "),
         ("bootstrap.servers=b", "bootstrap.servers contains 'b', which has no port. The properties file is {}. "),
+        (
+            "kafka.security.protocol=SSL",
+            "The properties file has 1 setting with the prefix of Spark's options, 'kafka.'. The file is {}. Write the "
+            "names without the prefix, such as security.protocol.",
+        ),
     ],
 )
 def test_wrong_setting_of_the_file_has_its_own_name(
