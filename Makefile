@@ -36,7 +36,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples findings
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check check-broker check-rest test slow spark-archive kafka-archive compiled-build compiled conformance foreign compatibility crash soak simulate histories fuzz bench findings docs lint commit-msg format types clean python java explore without
+.PHONY: help venv demo check check-broker check-rest test test-modules slow spark-archive kafka-archive compiled-build compiled conformance foreign compatibility crash soak simulate histories fuzz bench findings docs lint commit-msg format types clean python java explore without
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
@@ -80,6 +80,10 @@ kafka-archive: $(INSTALLED)
 test: $(INSTALLED) spark-archive ## Run the tests that need no network, searches and brokers under Spark in half; SEARCHES=whole for every case (tests with Spark are skipped where Java is missing)
 	@$(PYTHON) -m tests.support.java || echo "The tests with Spark will be skipped."
 	@$(RUN) -m pytest tests -n 4 $(IN_PARALLEL)
+
+# Python keeps the compiled tests: in a fresh clone, each process of pytest-xdist would compile all of them.
+test-modules: $(INSTALLED)
+	@$(RUN) -m pytest tests --collect-only --quiet --quiet >/dev/null || echo "A test file cannot be imported: make test will say which."
 
 slow: $(INSTALLED) ## Run TESTS="tests" and print where their time goes: slowest tests, fixtures and files, tiers, idle processes
 	@$(RUN) -m tests.support.slow $(TESTS) -n 4 $(IN_PARALLEL) -q
