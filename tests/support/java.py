@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from functools import cache
 
 MINIMUM_VERSION = 17
+# Options of a JVM for a short run on few cores: compile less, collect garbage with one thread.
+SHORT_LIFE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 def java_command(environ: Mapping[str, str] = os.environ) -> str | None:

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificate
 
+from tests.support.java import SHORT_LIFE
 from tests.support.listener_brokers import AT, listening
 from tests.support.tls_brokers import issue
 
@@ -29,7 +30,8 @@ def keytool(*words: str) -> None:
     path = shutil.which("keytool")
     if path is None:
         pytest.skip("needs keytool of a JDK on the PATH")
-    ran = subprocess.run([path, *words], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    lean = [f"-J{option}" for option in SHORT_LIFE]
+    ran = subprocess.run([path, *lean, *words], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
