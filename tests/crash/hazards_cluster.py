@@ -15,14 +15,13 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from tests.crash.driver import serve
-from tests.support.spark_eos.spark_session import LEAN_JVM, build_session
-from tests.support.spark_home import archive_options
+from tests.support.spark_eos.spark_session import build_session, lean_jvm
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 CORES = 2
 MEMORY_MB = 512
 SPLIT_BYTES = 20_000
-JVM = f"{LEAN_JVM} {archive_options()}"
+JVM = lean_jvm()
 SETTINGS = {
     "spark.executor.memory": f"{MEMORY_MB}m",
     "spark.executor.cores": str(CORES),

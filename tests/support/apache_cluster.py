@@ -36,7 +36,7 @@ from tests.support.apache_kafka import (
 )
 from tests.support.child_process import start_child
 from tests.support.class_archive import java_with
-from tests.support.java import java_problem
+from tests.support.java import SHORT_LIFE, java_problem
 from tests.support.peer_network import CLIENTS, PeerNetwork, address_of, hosts, peer_name
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
@@ -49,8 +49,7 @@ _ANSWER_DEADLINE_S = 5
 _JVM = (
     "-Xms64m",
     "-Xmx320m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
+    *SHORT_LIFE,
     "-Xshare:auto",
     "-XX:-UsePerfData",
     "-Djava.net.preferIPv4Stack=true",

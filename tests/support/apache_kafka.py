@@ -20,7 +20,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 
 from tests.support.child_process import start_child
 from tests.support.class_archive import CACHE, java_with
-from tests.support.java import java_problem
+from tests.support.java import SHORT_LIFE, java_problem
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
 
@@ -30,7 +30,7 @@ START_DEADLINE_S = 120
 STOP_DEADLINE_S = 30
 DATA = "data"
 
-JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+JVM = ("-Xmx512m", *SHORT_LIFE)
 _COORDINATOR_TYPES = (0, 1)
 _SERVER_PORTS = (12_000, 32_000)
 # Several test processes start nodes at the same time, so each draws its own ports.

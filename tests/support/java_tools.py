@@ -13,13 +13,13 @@ from typing import Any, NamedTuple, Self
 from tests.support.apache_kafka import Unavailable, fetch_jars, kafka_version
 from tests.support.child_process import start_child
 from tests.support.class_archive import java_with
-from tests.support.java import java_problem
+from tests.support.java import SHORT_LIFE, java_problem
 
 TOOLS_POM = Path(__file__).with_name("kafka-tools-pom.xml")
 # What has kafka-configs.sh, which is still part of the server. Its other jars would bring a logger to standard output.
 _SERVER_JARS = ("kafka_*.jar", "scala-*.jar")
 _DEADLINE_S = 120
-JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+JVM = ("-Xmx256m", *SHORT_LIFE)
 
 
 class Ran(NamedTuple):

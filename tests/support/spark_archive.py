@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from broker_core import EmbeddedBroker
 from tests.support.class_archive import keep, writing
-from tests.support.java import java_problem
-from tests.support.spark_eos.spark_session import LEAN_JVM, build_session, worker_environment
+from tests.support.java import SHORT_LIFE, java_problem
+from tests.support.spark_eos.spark_session import build_session, worker_environment
 from tests.support.spark_home import archive, jars
 
 END_DEADLINE_S = 600
@@ -25,7 +25,7 @@ def make_archive(path: Path) -> None:
     os.environ.update(worker_environment())
     with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(topics={"from": 2, "to": 2}) as kafka:
         settings = {
-            "spark.driver.extraJavaOptions": " ".join([LEAN_JVM, *writing(path)]),
+            "spark.driver.extraJavaOptions": " ".join([*SHORT_LIFE, *writing(path)]),
             "spark.local.dir": folder,
             "spark.ui.showConsoleProgress": "false",
         }

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from spark_eos.failpoints import ENVIRONMENT_NAME
-from tests.support.spark_eos.spark_session import LEAN, LEAN_JVM, MASTER, worker_environment
-from tests.support.spark_home import archive_options, lean_spark_home
+from tests.support.spark_eos.spark_session import LEAN, MASTER, lean_jvm, worker_environment
+from tests.support.spark_home import lean_spark_home
 from tests.support.waiting import wait_until
 
 DEADLINE_S = 240
@@ -24,7 +24,7 @@ def remote(failpoints_file: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     settings = {
         "spark.connect.grpc.binding.port": "0",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"{LEAN_JVM} {archive_options()}",
+        "spark.driver.extraJavaOptions": lean_jvm(),
         "spark.local.dir": str(folder),
         "spark.log.level": "INFO",
         "spark.sql.pipelines.execution.watchdog.minRetryTime": "1s",

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from spark_eos.failpoints import ENVIRONMENT_NAME
 from tests.support.apache_kafka import Unavailable
+from tests.support.java import SHORT_LIFE
 from tests.support.spark_home import archive_options, lean_spark_home
 from tests.support.spark_kafka import spark_kafka_settings
 
@@ -29,8 +30,10 @@ LEAN = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
 
-# For short runs on few cores: compile less, collect garbage with one thread.
-LEAN_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+def lean_jvm() -> str:
+    """Return the options of a JVM of Spark for a short run; SPARK_SUBMIT_OPTS gives them to a program's own session."""
+    return " ".join([*SHORT_LIFE, archive_options()])
 
 
 def worker_environment() -> dict[str, str]:
@@ -50,7 +53,7 @@ def build_session(name: str, more_settings: Mapping[str, str] | None = None) -> 
     settings = {
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": f"{LEAN_JVM} {archive_options()}",
+        "spark.driver.extraJavaOptions": lean_jvm(),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",

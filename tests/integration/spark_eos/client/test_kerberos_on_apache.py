@@ -14,7 +14,7 @@ from spark_eos.options.client import client_options
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import StreamReader
 from tests.support import kerberos
-from tests.support.apache_kafka import Unavailable, apache_kafka, free_ports
+from tests.support.apache_kafka import JVM, Unavailable, apache_kafka, free_ports
 from tests.support.java_tools import java_tool
 from tests.support.kerberos import REALM, Realm, kerberos_realm
 from tests.support.spark_eos.sink_world import World
@@ -81,7 +81,7 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
                 "listener.name.scram.scram-sha-256.sasl.jaas.config": f"{SCRAM_MODULE};",
                 "delegation.token.secret.key": "of-the-tests",
             }
-            jvm = ("-Xmx512m", "-XX:+UseSerialGC", f"-Djava.security.krb5.conf={realm.config}")
+            jvm = (*JVM, f"-Djava.security.krb5.conf={realm.config}")
             with apache_kafka(settings, folder, jvm=jvm) as running:
                 at = (f"127.0.0.1:{plain}", f"localhost:{own}", f"127.0.0.1:{scram}")
                 yield Kafka(realm, *at, running.log_file, alice)
