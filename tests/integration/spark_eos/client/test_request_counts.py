@@ -19,6 +19,7 @@ from spark_eos.sink.task.identity_pool import IdentityPool
 from spark_eos.sink.task.partitioning import DataError
 from spark_eos.sink.task.transaction import TaskTransaction
 from spark_eos.sink.task.writer import TaskWriter
+from tests.support.clocks import AheadClock, runtime_by
 from tests.support.spark_eos.client_world import unique
 
 BROKERS = 3
@@ -43,7 +44,11 @@ class Worker:
     def __init__(self, broker: EmbeddedBroker) -> None:
         self.broker = broker
         self.name = unique("worker")
-        self.client = KafkaClient(ClientOptions(tuple(broker.bootstrap_servers.split(",")), client_id=self.name))
+        options = ClientOptions(tuple(broker.bootstrap_servers.split(",")), client_id=self.name)
+        # On a busy machine, a broker that is late would be looked up again.
+        self.clock = AheadClock()
+        self.clock.stand()
+        self.client = KafkaClient(options, runtime_by(self.clock))
         self.cluster = KafkaCluster(self.client, "decisions")
         self.pool = IdentityPool(self.cluster, "p", unique("q"), "r", "w")
         self.counted = Counter[str]()
@@ -59,6 +64,7 @@ class Worker:
     def write(self, batches: Sequence[pa.RecordBatch], topic: str | None = None, **settings: int) -> Prepared:
         options = SinkOptions(self.client.options, topic=topic, transaction_timeout_ms=60_000, **settings)
         self.tasks += 1
+        self.clock.ahead_seconds += 1
         task = TaskWriter(
             options,
             Place("q", "r", self.tasks, 0),
