@@ -369,7 +369,8 @@ def _all(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:
         raise ClientStateError(
             f"Spark asks for a commit without the results of tasks {', '.join(missing)} of {len(messages)}",
             checked="The messages that Spark gave to the commit",
-            remedy="Start the query or job again: nothing of it is visible",
+            remedy="Start the query or job again: nothing of it is visible. With trigger(continuous=...) use another "
+            "trigger: Spark passes no rows to a sink in Python then, and only logs this error",
         )
     return _present(messages)
 
