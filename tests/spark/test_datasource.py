@@ -10,16 +10,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 import spark_eos.datasource
-from tests.support.spark_eos.spark_session import LEAN_JVM, failpoints_file, spark
+from tests.support.spark_eos.spark_session import failpoints_file, lean_jvm, spark
+from tests.support.spark_home import lean_spark_home
 
 __all__ = ["failpoints_file", "spark"]
 
 REPOSITORY = Path(__file__).parents[2]
 
-_ASK_FOR_SCHEMAS = f"""
+_ASK_FOR_SCHEMAS = """
 from pyspark.sql import SparkSession
-builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-spark = builder.config("spark.driver.extraJavaOptions", "{LEAN_JVM}").getOrCreate()
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 for reader in (spark.read, spark.readStream):
     frame = reader.format("eos-kafka").option("subscribe", "t").option("kafka.bootstrap.servers", "h:1").load()
     print("found", frame.columns)
@@ -32,6 +32,8 @@ def test_spark_finds_the_format_without_registration(where: str, tmp_path: Path)
     """`pip install .` puts the module on the path; the examples have it in the working directory."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    # The archive of classes belongs to this home.
+    environment |= {"SPARK_HOME": environment.get("SPARK_HOME") or lean_spark_home(), "SPARK_SUBMIT_OPTS": lean_jvm()}
     folder = REPOSITORY
     if where == "on the python path":
         environment["PYTHONPATH"] = str(REPOSITORY)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.spark_eos.spark_session import worker_environment
+from tests.support.spark_eos.spark_session import lean_jvm, worker_environment
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = {path.stem: path for path in sorted((ROOT / "examples").glob("*.py")) if path.stem != "__init__"}
@@ -60,7 +60,13 @@ def test_spark_examples_verify_their_result(tmp_path):
         "-c",
         code,
         environment=worker_environment()
-        | {"SPARK_CONF_DIR": str(ROOT / "conf"), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(tmp_path)},
+        | {
+            "SPARK_CONF_DIR": str(ROOT / "conf"),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(tmp_path),
+            # What `conf` does not say: a JVM for a short life.
+            "SPARK_SUBMIT_OPTS": lean_jvm(),
+        },
     )
     for name in WITH_SPARK:
         assert lines[lines.index(f"done: {name}") - 1].startswith("PROVEN: ")
