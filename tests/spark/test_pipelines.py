@@ -67,9 +67,8 @@ def queries(pipeline: Path, flow: str) -> int:
 def test_flow_is_a_query_by_its_name_until_a_full_refresh(remote: str, pipeline: Path, kafka: EmbeddedBroker) -> None:
     run(remote, pipeline)
     assert written(kafka) == "AB"
+    # The flow that keeps its name goes on, and the one with another name begins again.
     kafka.produce("lines", ["c"])
-    run(remote, pipeline)
-    assert written(kafka) == "ABC"
     flows = pipeline / "transformations" / "shouted.py"
     flows.write_text(flows.read_text().replace("def from_notes", "def of_notes"))
     run(remote, pipeline)
