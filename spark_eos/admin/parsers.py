@@ -169,7 +169,7 @@ _TYPES: Final[Mapping[str, Callable[[str], object]]] = {
     "rate": _bounded(float, 1, 10_000, "a number of requests from 1 to 10000"),
     "string": _string,
     "text": _given,
-    "path": Path,
+    "path": lambda text: Path(_given(text)),
 }
 # Defaults that `command_line.json` names.
 _DEFAULTS: Final = {
@@ -251,10 +251,7 @@ _SERVERS: Final = "bootstrap.servers"
 # The options of Spark as they are called here.
 _SURFACE: Final = (
     (re.compile(r"\bkafka\.bootstrap\.servers\b"), "--bootstrap-server"),
-    (
-        re.compile(r"\bkafka(?:\.(?:default\.api|request|delivery)\.timeout\.ms|Consumer\.pollTimeoutMs)\b"),
-        "--timeout-seconds",
-    ),
+    (re.compile(r"\bkafka(?:\.(?:default\.api|request)\.timeout\.ms|Consumer\.pollTimeoutMs)\b"), "--timeout-seconds"),
     (re.compile(r"\bkafka\.((?:security|sasl|ssl|https|client)\.[\w.*]+)"), r"\1"),
     # Only after these words: a topic may have such a name as well.
     (re.compile(r"\b(option|Option|Did you mean) (['\"])kafka\."), r"\1 \2"),
@@ -336,7 +333,7 @@ def _file_of(chosen: argparse.Namespace, environ: Mapping[str, str]) -> tuple[st
     """Return the properties file, and whether the command line names it, not the environment."""
     for config, profile, is_given in (
         (getattr(chosen, "command_config", None), getattr(chosen, "profile", None), True),
-        (environ.get(CONFIG_VARIABLE), environ.get(PROFILE_VARIABLE), False),
+        (environ.get(CONFIG_VARIABLE, "").strip(), environ.get(PROFILE_VARIABLE, "").strip(), False),
     ):
         if config and profile:
             raise OptionError("A file and a profile are both given", remedy="Leave out one of them")

@@ -10,9 +10,11 @@ from broker_core.types import TopicPartition
 from spark_eos.admin.doctor_findings import Finding, Verdict
 from spark_eos.admin.rights import TRIAL_TIMEOUT_MS, Examination
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import places_of
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.transactions import end_txn, init_producer_id
 from spark_eos.codec.encoded_batch import EncodedBatch
+from spark_eos.errors import DeliveryTimeoutError
 from spark_eos.open_transaction import OpenTransaction
 from spark_eos.runtime import now_ms
 from spark_eos.sink.cluster import KafkaCluster
@@ -20,6 +22,7 @@ from spark_eos.sink.performing import perform
 from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
 from spark_eos.sink.protocol.action_table import Fate
 from spark_eos.sink.protocol.log_fates import logged_fates
+from spark_eos.transactions.standstills import ends
 
 _CHECK: Final = "aborted records"
 _RECORD: Final = NewRecord(b"eos-kafka doctor", None)
@@ -40,9 +43,21 @@ def fate_of_record(client: KafkaClient, opened: OpenTransaction, topic: str, *, 
     finally:
         if not commit:
             producer.abort()
+    if not _is_reached(client, place, offset):
+        return Fate.HIDDEN
     written = WrittenRange(topic, 0, offset, offset, 1)
     transaction = PreparedTransaction(0, opened, 0, at_ms, (written,))
     return perform(KafkaCluster(client, topic), logged_fates([transaction]))[transaction]
+
+
+def _is_reached(client: KafkaClient, place: TopicPartition, offset: int) -> bool:
+    """Return whether readers at read_committed get as far as an offset, or do so before the time is up."""
+    places = places_of(client.metadata([place.topic]).values())
+    for _ in client.attempts(client.deadline()):
+        stable, _ = ends(client, places, [place])
+        if (stable.get(place) or 0) > offset:
+            return True
+    return False
 
 
 def try_aborted_record(client: KafkaClient, examined: Examination, topic: str) -> Finding:
@@ -51,7 +66,11 @@ def try_aborted_record(client: KafkaClient, examined: Examination, topic: str) -
         return Finding(_CHECK, Verdict.SKIPPED, "--read-only is given")
     client.require_topics([topic])
     opened = init_producer_id(client, examined.probe, transaction_timeout_ms=TRIAL_TIMEOUT_MS)
-    return what_it_means(fate_of_record(client, opened, topic))
+    try:
+        return what_it_means(fate_of_record(client, opened, topic))
+    except DeliveryTimeoutError as error:
+        error.remedy = error.remedy.replace("kafka.delivery.timeout.ms", "--timeout-seconds")
+        raise
 
 
 def what_it_means(fate: Fate) -> Finding:
@@ -67,7 +86,8 @@ def what_it_means(fate: Fate) -> Finding:
         return Finding(
             _CHECK,
             Verdict.WARNING,
-            "the last stable offset has not passed an aborted transaction, so readers wait there",
-            "Repeat the command, and look into the logs of the brokers",
+            "not known: a reader at read_committed does not get to the record, which is behind the last stable offset",
+            "Repeat the command with a topic that has no open transaction. If this one has none, that of the trial has "
+            "not ended: look into the logs of the brokers",
         )
     return Finding(_CHECK, Verdict.OK, "hidden from a reader at read_committed")

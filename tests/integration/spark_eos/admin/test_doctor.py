@@ -73,6 +73,12 @@ def test_record_of_an_aborted_transaction_is_hidden_from_readers(capsys: pytest.
             _, found = doctor(capsys, kafka.bootstrap_servers, *words, "--timeout-seconds", "0.5")
         assert "not acknowledged within 500 ms" in found["aborted records"]["found"]
         assert "raise --timeout-seconds" in found["aborted records"]["remedy"]
+        # Where the record cannot be reached, it is not known whether it is hidden.
+        kafka.produce("trial", ["x"], transactional="earlier", end="open")
+        _, found = doctor(capsys, kafka.bootstrap_servers, *words, "--timeout-seconds", "0.5")
+        assert found["aborted records"]["verdict"] == "warning"
+        assert "does not get to the record" in found["aborted records"]["found"]
+        kafka.end_transaction("earlier")
         # As a service does that shows aborted records.
         with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
             opened = init_producer_id(client, "seen", transaction_timeout_ms=10_000)

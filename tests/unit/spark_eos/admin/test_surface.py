@@ -173,7 +173,12 @@ def test_empty_value_does_not_mean_the_cluster_of_the_environment(
 
 @pytest.mark.parametrize(
     "words",
-    ["transactions force-terminate --transactional-id", "transactions find-hanging --topic", "decisions show --query"],
+    [
+        "transactions force-terminate --transactional-id",
+        "transactions find-hanging --topic",
+        "decisions show --query",
+        "console --once --out",
+    ],
 )
 def test_empty_name_is_wrong_usage(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -183,8 +188,9 @@ def test_empty_name_is_wrong_usage(words: str, capsys: pytest.CaptureFixture[str
 
 
 def test_blank_variable_of_the_environment_is_as_if_it_were_not_set() -> None:
-    with pytest.raises(OptionError, match="--bootstrap-server is missing"):
-        options_of(argparse.Namespace(), environ={SERVER_VARIABLE: " "})
+    for name in (SERVER_VARIABLE, PROFILE_VARIABLE, CONFIG_VARIABLE):
+        with pytest.raises(OptionError, match="--bootstrap-server is missing"):
+            options_of(argparse.Namespace(), environ={name: " "})
 
 
 def test_timeout_is_of_every_command_and_each_has_its_own_default() -> None:
