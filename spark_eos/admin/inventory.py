@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -9,7 +10,7 @@ from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import places_of
-from spark_eos.errors import AuthorizationError, TopicError, UnansweredError
+from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnansweredError
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import (
     AUDIT_VERSION,
@@ -75,14 +76,7 @@ def read_inventory(
             error_code=error.error_code,
         ) from error
     except UnansweredError as error:
-        for place, reached, end in rests(cluster.client, topic):
-            raise UnansweredError(
-                f"The decisions in {place} can be read only up to offset {reached}, but end at {end}: an open "
-                "transaction blocks the last stable offset",
-                checked=name_blocker(cluster.client, place).removesuffix("."),
-                remedy="The newest decision may be behind that. Repeat the command when the transaction has ended",
-            ) from error
-        raise
+        raise blocked_read(cluster.client, topic, error) if waits else error from error
     entries = [each for each in found if prefix in (None, each.prefix) and query in (None, each.query)]
     try:
         _add_fates(cluster, entries)
@@ -94,6 +88,20 @@ def read_inventory(
             except AuthorizationError as error:
                 each.problem = str(error)
     return entries
+
+
+def blocked_read(client: KafkaClient, topic: str, error: UnansweredError) -> UnansweredError:
+    """Return an error that names the transaction for which a read has waited, or the given one if it was no such."""
+    with suppress(EosKafkaError):
+        for place, reached, end in rests(client, topic):
+            if error.happened.startswith(f"Reading {place} made no progress"):
+                return UnansweredError(
+                    f"The decisions in {place} can be read only up to offset {reached}, but end at {end}: an open "
+                    "transaction blocks the last stable offset",
+                    checked=name_blocker(client, place).removesuffix("."),
+                    remedy="The newest decision may be behind that. Repeat the command when the transaction has ended",
+                )
+    return error
 
 
 def rests(client: KafkaClient, topic: str) -> Iterator[tuple[TopicPartition, int, int]]:

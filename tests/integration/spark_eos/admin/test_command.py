@@ -16,10 +16,12 @@ from broker_core import EmbeddedBroker, Error
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TopicPartition
 from spark_eos.admin.command import ExitCode, main
+from spark_eos.admin.inventory import blocked_read
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.transactions import init_producer_id
 from spark_eos.codec.encoded_batch import EncodedBatch
+from spark_eos.errors import UnansweredError
 from spark_eos.options.client import ClientOptions
 from tests.support.spark_eos.client_world import unique
 from tests.support.spark_eos.scraping import free_port
@@ -222,6 +224,9 @@ def test_command_that_waits_for_a_transaction_says_which_one(
     producer.flush()
     try:
         assert command(world, "show", "--timeout-seconds", "1") == ExitCode.FAILED
+        # The transaction is not blamed for what it has not caused.
+        other = UnansweredError(f"Reading {world.decisions}-1 made no progress at offset 0 (planned end 1): no leader")
+        assert blocked_read(world.client, world.decisions, other) is other
     finally:
         producer.abort()
     assert f"waiting, at most 1 s, for the end of the transaction that is open at {place}@" in caplog.text
