@@ -143,19 +143,24 @@ class DiskStorage:
 
     def lock_to_read(self) -> None:
         """Keep brokers out until `close`, as `lock` does, without a change of the folder: readers share it."""
-        # A folder that a broker has never used has no such file.
-        with suppress(FileNotFoundError):
+        # A folder that a broker has never used has no such file, and some file systems have no locks.
+        with suppress(OSError):
             self._lock(os.O_RDONLY, fcntl.LOCK_SH)
 
     def _lock(self, flags: int, kind: int) -> None:
-        self._lock_descriptor = os.open(os.path.join(self._root, _LOCK_FILE), flags | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(os.path.join(self._root, _LOCK_FILE), flags | os.O_CLOEXEC, 0o644)
         try:
             # The system removes the lock when the process ends, however it ends.
-            fcntl.flock(self._lock_descriptor, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            if not isinstance(error, BlockingIOError):
+                raise
             raise ConfigError(
-                f"another broker uses {self._root}, in this process or in another one: stop it, or give another folder"
+                f"another broker uses {self._root}, or makes a copy of it, in this process or in another one: stop it, "
+                "or give another folder"
             ) from None
+        self._lock_descriptor = descriptor
 
     def open(self, path: str) -> DiskFile:
         full_path = self._place(path)

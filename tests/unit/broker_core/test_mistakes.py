@@ -130,7 +130,8 @@ def test_broker_is_not_started_twice():
 def test_two_brokers_do_not_use_one_folder(tmp_path):
     second = EmbeddedBroker(listeners={}, data_dir=tmp_path)
     with EmbeddedBroker(listeners={}, data_dir=tmp_path, topics={"orders": 1}) as first:
-        with pytest.raises(ConfigError, match=f"another broker uses {tmp_path}, in this process or in another one"):
+        words = f"another broker uses {tmp_path}, or makes a copy of it, in this process or in another one"
+        with pytest.raises(ConfigError, match=words):
             second.start()
         first.produce("orders", ["kept"])
         # What has crashed keeps its folder: `restart` uses it again.

@@ -1,5 +1,6 @@
 """`snapshot` and `restore` of the embedded broker, and brokers that start from a copy."""
 
+import errno
 import os
 from functools import partial
 
@@ -126,6 +127,18 @@ def test_folder_of_a_running_broker_is_refused(tmp_path):
             assert kafka.records("in").values == [b"1", b"2"]
     with EmbeddedBroker(listeners={}, data_dir=tmp_path) as kafka:
         assert len(kafka.records("in")) == 2
+
+
+def test_folder_without_locks_is_read(tmp_path, monkeypatch):
+    with EmbeddedBroker(listeners={}, data_dir=tmp_path) as kafka:
+        kafka.produce("in", ["1"])
+
+    def flock(descriptor: int, kind: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("broker_core.server.disk.fcntl.flock", flock)
+    with EmbeddedBroker(listeners={}, copy_of=tmp_path) as kafka:
+        assert kafka.records("in").values == [b"1"]
 
 
 def test_pointers_of_git_lfs_are_refused(tmp_path):
