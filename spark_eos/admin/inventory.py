@@ -76,7 +76,10 @@ def read_inventory(
             error_code=error.error_code,
         ) from error
     except UnansweredError as error:
-        raise blocked_read(cluster.client, topic, error) if waits else error from error
+        said = blocked_read(cluster.client, topic, error) if waits else error
+        if said is error:
+            raise
+        raise said from error
     entries = [each for each in found if prefix in (None, each.prefix) and query in (None, each.query)]
     try:
         _add_fates(cluster, entries)

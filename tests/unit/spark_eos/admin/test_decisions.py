@@ -10,7 +10,7 @@ from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.admin.command import ExitCode, _parser, run
 from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now
 from spark_eos.admin.inventory import read_audit, read_inventory
-from spark_eos.errors import FencedError, LostTransactionError
+from spark_eos.errors import FencedError, LostTransactionError, UnansweredError
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Intervention, OperatorAction, Restart, sealed_json, write_decision
 from spark_eos.sink.driver.committer import Committer
@@ -25,6 +25,21 @@ from tests.support.spark_eos.sink_commits import cluster, committer_of, decision
 
 __all__ = ["cluster"]
 S = TransactionState
+
+
+def test_failed_read_keeps_its_error_and_is_not_its_own_cause(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = UnansweredError("no response")
+
+    def all_records(*_: object, **__: object) -> None:
+        raise failed
+
+    monkeypatch.setattr(cluster, "all_records", all_records)
+    with pytest.raises(UnansweredError) as caught:
+        read_inventory(cluster, DECISIONS, waits=False)
+    # The look for the first cause of an error follows it.
+    assert caught.value is failed and failed.__cause__ is None
 
 
 def test_command_without_yes_only_prints_the_plan(cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]) -> None:
