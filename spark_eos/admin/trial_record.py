@@ -87,7 +87,7 @@ def what_it_means(fate: Fate) -> Finding:
             _CHECK,
             Verdict.WARNING,
             "not known: a reader at read_committed does not get to the record, which is behind the last stable offset",
-            "Repeat the command with a topic that has no open transaction. If this one has none, that of the trial has "
+            "Repeat the command with a topic that has no open transaction. If this one has none, the trial's own has "
             "not ended: look into the logs of the brokers",
         )
     return Finding(_CHECK, Verdict.OK, "hidden from a reader at read_committed")

@@ -114,7 +114,7 @@ def passes(starts: Ints, stops: Ints, size_bytes: Ints) -> Iterator[slice]:
 def encode_runs(
     rows: RecordColumns, starts: Ints, stops: Ints, firsts_ms: Ints, counts: Ints | int = 0
 ) -> tuple[memoryview, Ints]:
-    """Encode adjacent runs of rows, each for a batch of its own: return the bytes, and where those of each run end.
+    """Encode adjacent runs of rows, one run for each batch; return the bytes, and where each run ends in them.
 
     A batch has `counts` records already, and the first of all has the time `firsts_ms`. Each record has the borrowed
     byte of the one before it in front, and lacks its own.

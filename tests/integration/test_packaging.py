@@ -107,7 +107,7 @@ def test_links_of_the_description_lead_to_the_home(wheel: Path) -> None:
 
 
 def test_a_distribution_works_without_its_sources(wheel: Path, tmp_path: Path) -> None:
-    """The dependencies are those of this environment; the packages are those of the wheel, built from the sdist."""
+    """This environment has the dependencies; the wheel, which is built from the sdist, has the packages."""
     installed, elsewhere = tmp_path / "installed", tmp_path / "elsewhere"
     elsewhere.mkdir()
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check")

@@ -33,7 +33,7 @@ class Part(NamedTuple):
 
 
 class Watch:
-    """The seconds of a block: those that passed, and those of processors, of this process and all its descendants."""
+    """The seconds that pass in a block, and the processor seconds of this process and all its descendants."""
 
     def __init__(self) -> None:
         self._started, self._busy = time.monotonic(), self._look()

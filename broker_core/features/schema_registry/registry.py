@@ -320,7 +320,7 @@ class Registry:
     def _reasons(
         self, state: State, version: SchemaVersion, parsed: ParsedSchema, active: list[SchemaVersion]
     ) -> list[str]:
-        """Return why a schema is not compatible with earlier ones, if there is a group only with those of its group."""
+        """Return why a schema is not compatible with earlier ones; with a group set, only those in its group count."""
         config = self.config(version.subject)
         group = config.get("compatibilityGroup")
         if group is not None:

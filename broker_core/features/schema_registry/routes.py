@@ -289,7 +289,7 @@ def _delete_mode(call: Call) -> Any:
 
 
 def _cluster(call: Call) -> Any:
-    # The names are those of the default settings of a registry of Confluent's.
+    # Confluent's registry uses these names by default.
     clusters = {"kafka-cluster": call.registry.cluster_id, "schema-registry-cluster": "schema-registry"}
     return {"scope": {"path": [], "clusters": clusters}, "id": ""}
 

@@ -120,7 +120,7 @@ class LeaveGroup:
 class LeaveResult:
     """The answer to a leave: an error of the whole request, or one for each member that it names.
 
-    Before version 3 the error of the one member is that of the whole response.
+    Before version 3 a response has one error; it is then the error of the only member.
     """
 
     error: ErrorCode
