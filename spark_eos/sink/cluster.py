@@ -115,11 +115,12 @@ class KafkaCluster(ClusterReads):
         names = dict.fromkeys(each.transactional_id for each in listed)
         return [name for name in names if name.startswith(id_prefix)]
 
-    def committed_ids(self, query: str) -> Sequence[str]:
-        states = [TransactionState.PREPARE_COMMIT.label, TransactionState.COMPLETE_COMMIT.label]
+    def used_ids(self, query: str) -> Mapping[str, bool]:
+        committed = {TransactionState.PREPARE_COMMIT.label, TransactionState.COMPLETE_COMMIT.label}
+        states = [TransactionState.ONGOING.label, *sorted(committed)]
         listed = inspection.list_transactions(self.client, states=states, id_pattern=query_pattern(query))
-        names = dict.fromkeys(each.transactional_id for each in listed if each.state in states)
-        return [name for name in names if (found := parse_task_id(name)) is not None and found.query == query]
+        found = {each.transactional_id: each.state in committed for each in listed if each.state in states}
+        return {name: end for name, end in found.items() if (task := parse_task_id(name)) and task.query == query}
 
     def end_transactions(
         self, opened: Collection[OpenTransaction], commit: bool, wait_ms: int | None = None

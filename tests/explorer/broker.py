@@ -363,7 +363,7 @@ class BrokerBeside:
                     )
                     for place, each in answer.items()
                 }
-            case asks.OpenTransactions() | asks.CommittedIds() | asks.ReplacedTopics():
+            case asks.OpenTransactions() | asks.ReplacedTopics():
                 return set(answer)
         return answer
 

@@ -363,8 +363,9 @@ def read(model: Model, ask: asks.KafkaAsk[Any], past: Past) -> Any:
             return tuple(name for name, ids in ask.written.items() if ids != {model.topic_id})
         case asks.OpenTransactions():
             return tuple(n for n, each in model.ids if each.state is S.ONGOING and n.startswith(ask.id_prefix))
-        case asks.CommittedIds():
-            return tuple(n for n, each in model.ids if each.state is S.COMPLETE_COMMIT and parse_task_id(n) is not None)
+        case asks.UsedIds():
+            used = {S.ONGOING: False, S.COMPLETE_COMMIT: True}
+            return tuple((n, used[each.state]) for n, each in model.ids if each.state in used and parse_task_id(n))
         case asks.Views():
             return tuple((place, view(model, place, at)) for place, at in sorted(ask.offsets.items()))
         case asks.UnstableEnds():

@@ -249,7 +249,7 @@ def given_to(ask: asks.KafkaAsk[Any], answer: Any) -> Any:
         case asks.FindRecords():
             records, unended, end = answer
             return FoundRecords(records, unended, dict.fromkeys(ask.starts, end))
-        case asks.Views() | asks.UnstableEnds() | asks.EndTransactions():
+        case asks.Views() | asks.UnstableEnds() | asks.UsedIds() | asks.EndTransactions():
             return dict(answer)
     return answer
 

@@ -86,8 +86,8 @@ class OpenTransactions(KafkaAsk[Sequence[str]]):
     wait_ms: int | None = None
 
 
-class CommittedIds(KafkaAsk[Sequence[str]]):
-    """The transactional ids of a query's tasks, under any prefix, whose last transaction was committed.
+class UsedIds(KafkaAsk[Mapping[str, bool]]):
+    """The transactional ids of a query's tasks, under any prefix, whose last transaction is open (False) or committed.
 
     Every broker must respond.
     """

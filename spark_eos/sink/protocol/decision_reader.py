@@ -13,7 +13,16 @@ from broker_core.types import ProducerIdentity, TopicPartition, counted
 from spark_eos.errors import AuthorizationError, OptionError, UnansweredError, UnsupportedError
 from spark_eos.options.operator_commands import FOR_ANY_CLUSTER
 from spark_eos.sink import naming
-from spark_eos.sink.decision import Decision, Part, Pointer, Rank, UnreadableDecisionError, join_parts, read_part
+from spark_eos.sink.decision import (
+    Decision,
+    Part,
+    Pointer,
+    Rank,
+    UnreadableDecisionError,
+    join_parts,
+    read_part,
+    read_pointer,
+)
 from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import FoundRecords, KeyedRecord, ShortLogError
 from spark_eos.sink.protocol.decision_errors import gone_remedy
@@ -135,17 +144,29 @@ class DecisionScan:
         """Return the ids of the query's tasks that have committed, which takes a decision.
 
         Kafka deletes the pointer with the topic that it points to, so neither shows that there was a decision. The
-        coordinators know the ids for a week.
+        coordinators know the ids for a week. Raises if the query keeps its decisions in another topic under another
+        prefix: no scan finds them if both options were changed.
         """
         try:
-            found = await asks.CommittedIds(self._query)
+            used = await asks.UsedIds(self._query)
+            prefixes = {name: task.prefix for name in used if (task := naming.parse_task_id(name)) is not None}
+            for other in sorted({*prefixes.values()} - {prefix}):
+                await self._check_topic(other, prefix)
         except (UnsupportedError, AuthorizationError) as error:
             await asks.info(f"cannot check whether decisions of query {self._query} are gone: {error}")
             return ()
-        if self._is_unique:
-            return found
         # Another user's job may have the same name.
-        return [each for each in found if each.startswith(naming.id_prefix(prefix, self._query))]
+        return [name for name, end in used.items() if end and (self._is_unique or prefixes.get(name) == prefix)]
+
+    async def _check_topic(self, other: str, prefix: str) -> None:
+        group = naming.group_id(other, self._query)
+        pointers = [read_pointer(*each, f"group {group}") for each in await asks.LastOffsets(group)]
+        newest = max((each for each in pointers if each is not None), key=lambda each: each.rank, default=None)
+        if newest is None or newest.topic_partition.topic == self.topic:
+            return
+        decision, _ = await read_decision(newest, other, self._query, self.run)
+        if self._is_same(decision, prefix):
+            raise other_topic_error(self._query, self.run, group, self.topic, newest.topic_partition.topic)
 
     def expired(self, now_ms: int) -> list[tuple[TopicPartition, Decision]]:
         """Return decisions of other jobs, or their first parts, that were completed too long ago to be needed."""

@@ -208,7 +208,7 @@ class Ownership:
         self.own.memory.expect_sweep()
         newest = await self._newest_unless_superseded()
         if newest is None and has_rows:
-            newest = await self._newest_if_begun()
+            newest = await self._newest_if_committed()
         if newest is not None and newest.run != self.own.run and newest != before:
             await self._check_older(newest)
         self._note(newest)
@@ -236,15 +236,12 @@ class Ownership:
             self.own.memory.note(identity=None)
             raise superseded_error(newest, self.own.run) from error
 
-    async def _newest_if_begun(self) -> Decision | None:
+    async def _newest_if_committed(self) -> Decision | None:
         """Look for decisions again, elsewhere, if the query has committed before; raise if they are gone.
 
-        Nothing is looked up for a query that begins: its driver id is new, and so is its checkpoint. A query that was
-        never decided may have used the id. One that comes from another sink has a checkpoint and no id.
+        Its driver id does not show whether it has: under another transactionalIdPrefix that id is new.
         """
-        identity = self.own.state.identity
-        is_begun = self.micro_batch > 0 or (identity is not None and identity.producer.producer_epoch > 0)
-        if self.own.may_be_decided and is_begun and not self.own.state.is_known_new:
+        if self.own.may_be_decided and not self.own.state.is_known_new:
             committed = await self.own.log.scan.committed_ids(self.own.log.prefix)
             if committed:
                 newest = await self._newest_unless_superseded(is_doubted=True)

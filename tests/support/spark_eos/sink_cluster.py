@@ -143,10 +143,11 @@ class MemoryCluster:
     def open_transactions(self, id_prefix: str, wait_ms: int | None = None) -> Sequence[str]:
         return [name for name, each in self.ids.items() if each.state is S.ONGOING and name.startswith(id_prefix)]
 
-    def committed_ids(self, query: str) -> Sequence[str]:
-        self.calls.append("list committed")
-        found = {name: parse_task_id(name) for name, each in self.ids.items() if each.state is S.COMPLETE_COMMIT}
-        return [name for name, task in found.items() if task is not None and task.query == query]
+    def used_ids(self, query: str) -> Mapping[str, bool]:
+        self.calls.append("list used")
+        used = {S.ONGOING: False, S.COMPLETE_COMMIT: True}
+        tasks = {name: parse_task_id(name) for name, each in self.ids.items() if each.state in used}
+        return {name: used[self.ids[name].state] for name, task in tasks.items() if task and task.query == query}
 
     def end_transactions(
         self, opened: Collection[OpenTransaction], commit: bool, wait_ms: int | None = None

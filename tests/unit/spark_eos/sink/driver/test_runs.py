@@ -341,14 +341,14 @@ def test_driver_paused_before_its_last_look_does_not_follow_a_newer_driver(clust
     """The explorer found it: a query without decisions looks for committed ids, and then once more for decisions."""
     paused, newer = committer_of(cluster), committer_of(cluster, "run2")
     messages, others = prepare(cluster, 1), prepare(cluster, 1, "run2")
-    look = cluster.committed_ids
+    look = cluster.used_ids
 
-    def after_a_pause(query: str) -> Sequence[str]:
-        cluster.committed_ids = look  # type: ignore[method-assign]
+    def after_a_pause(query: str) -> Mapping[str, bool]:
+        cluster.used_ids = look  # type: ignore[method-assign]
         newer.commit(others, 1)
         return look(query)
 
-    cluster.committed_ids = after_a_pause  # type: ignore[method-assign]
+    cluster.used_ids = after_a_pause  # type: ignore[method-assign]
     check_stopped_by_a_newer_run(cluster, paused, messages, newer, 1)
 
 

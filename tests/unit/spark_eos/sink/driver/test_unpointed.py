@@ -1,6 +1,6 @@
 """A query whose pointer is missing finds its decisions, or stops if they are gone and its rows may be visible."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -13,6 +13,7 @@ from spark_eos.errors import (
     DifferentRowsError,
     FencedError,
     LostTransactionError,
+    OptionError,
     TransactionError,
     UnansweredError,
     UnsupportedError,
@@ -549,11 +550,11 @@ def delete_decisions(cluster: MemoryCluster) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "/orders"])
-@pytest.mark.parametrize(("micro_batch", "prefix"), [(0, "p"), (1, "p"), (1, "changed")])
+@pytest.mark.parametrize("micro_batch", [0, 1])
+@pytest.mark.parametrize("prefix", ["p", "changed"])
 def test_query_stops_if_its_decisions_are_gone(
     cluster: MemoryCluster, name: str, micro_batch: int, prefix: str
 ) -> None:
-    """A first micro-batch under another prefix looks like a new query."""
     query = QUERY + name
     committer(cluster, "run1", query=query).commit(tasks(cluster, "run1", query=query), 0)
     delete_decisions(cluster)
@@ -567,6 +568,23 @@ def test_query_stops_if_its_decisions_are_gone(
         driver.abort(messages, micro_batch)
         assert f"all rows of micro-batch {micro_batch} may be there" in str(caught.value)
     assert visible(cluster) == 2
+
+
+@pytest.mark.parametrize("query", [QUERY, f"{QUERY}/orders", "report"])
+@pytest.mark.parametrize("completed", [0, 1, 2])
+def test_rerun_with_another_prefix_and_decision_topic_stops(cluster: MemoryCluster, query: str, completed: int) -> None:
+    """The first micro-batch is decided; its driver died, and both options were changed before the restart."""
+    log = LogOn(cluster, "p", query, DECISIONS)
+    prepared = tuple(each.transaction for each in tasks(cluster, "run1", query=query))
+    log.decide(Decision("p", query, "run1", 0, 1, 2, 0, prepared), log.take_over())
+    end_all(cluster, prepared[:completed], commit=True)
+    other = LogOn(cluster, "changed", query, "other-decisions", run="run2")
+    driver = Committer(cluster, QueryRun(other.log, "changed", query, "run2", OnLostTransaction.FAIL))
+    messages = tasks(cluster, "run2", prefix="changed", query=query)
+    with pytest.raises(OptionError, match=f"keeps its decisions in '{DECISIONS}'"):
+        driver.commit(messages, 0)
+    driver.abort(messages, 0)
+    assert visible(cluster) == completed
 
 
 def test_job_stops_if_its_decision_is_gone(cluster: MemoryCluster) -> None:
@@ -615,7 +633,7 @@ def test_query_starts_if_nothing_of_it_was_committed(
     for number in (micro_batch, micro_batch + 1):
         driver.commit(tasks(cluster, "run2", number), number)
     assert visible(cluster) == 4
-    assert cluster.calls.count("list committed") == (0 if (before, micro_batch) == (None, 0) else 1)
+    assert cluster.calls.count("list used") == 1
 
 
 def test_micro_batches_without_rows_look_nothing_up(cluster: MemoryCluster) -> None:
@@ -623,15 +641,15 @@ def test_micro_batches_without_rows_look_nothing_up(cluster: MemoryCluster) -> N
     for micro_batch in range(3):
         driver.commit([Empty(Place(QUERY, "run1", micro_batch, 0))], micro_batch)
     driver.commit(tasks(cluster, "run1", 3), 3)
-    assert cluster.calls.count("list committed") == 1
+    assert cluster.calls.count("list used") == 1
 
 
 def test_query_starts_where_brokers_list_no_transactions(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(query: str) -> Sequence[str]:
+    def refuse(query: str) -> Mapping[str, bool]:
         raise UnsupportedError("ListTransactions")
 
-    monkeypatch.setattr(cluster, "committed_ids", refuse)
+    monkeypatch.setattr(cluster, "used_ids", refuse)
     committer(cluster, "run1").commit(tasks(cluster, "run1", 7), 7)
     assert visible(cluster) == 2
