@@ -250,10 +250,6 @@ class PartitionLog(ReadableLog):
         self._logged_error = ""
         return retention.apply_retention(self, now_ms)
 
-    def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Truncate the log at `offset`, as a follower does if its leader lacks the later records."""
-        retention.truncate_to(self, offset, now_ms, self._producer_expiration_ms)
-
     # Compacting.
 
     def compaction_due(self, now_ms: int) -> bool:

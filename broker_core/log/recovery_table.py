@@ -51,7 +51,7 @@ def _use_first_segment(state: LogState, _: RecoverySubject) -> None:
 def _start_empty(state: LogState, subject: RecoverySubject) -> None:
     while len(state.segments):
         state.segments.drop_last().delete()
-    state.snapshots.delete_above(-1)
+    state.snapshots.delete_all()
     state.producer_state = ProducerState()
     state.leader_epochs.clear()
     state.leader_epochs.save()

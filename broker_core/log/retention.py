@@ -1,10 +1,9 @@
-"""The removal of records at a log's ends: retention and DeleteRecords at the start, truncation at the end.
+"""The removal of records at a log's start: retention and DeleteRecords.
 
-Compaction, the third way to lose records, is in `cleaner`.
+Compaction, the other way to lose records, is in `cleaner`.
 """
 
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.log.recovery import Recovery
 from broker_core.log.state import LogState
 
 UP_TO_HIGH_WATERMARK = -1
@@ -89,33 +88,3 @@ def _count_too_large(state: LogState) -> int:
         if excess < 0:
             return at
     return len(state.segments)
-
-
-def truncate_to(state: LogState, offset: int, now_ms: int, producer_expiration_ms: int) -> None:
-    """Cut the log at `offset`; a batch that straddles it goes as a whole, and the log end is then its base offset."""
-    if offset >= state.log_end_offset:
-        return
-    segments = state.segments
-    if offset < segments[0].base_offset:
-        raise KafkaError(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"cannot truncate {state.topic_partition} to {offset}: the log begins at {segments[0].base_offset}",
-        )
-    # First the snapshots: after a crash in between, one above the log end would look like lost batches. Then the
-    # segments above the cut, from the end. They are gone durably before the cut, so that a crash leaves a whole log:
-    # recovery cannot tell a gap from what compaction leaves.
-    state.snapshots.delete_above(offset)
-    state.storage.sync_folder(state.folder)
-    while len(segments) > 1 and segments.active.base_offset > offset:
-        segments.drop_last().delete()
-    state.storage.sync_folder(state.folder)
-    active = segments.active
-    position = active.position_of(offset)
-    active.truncate_to_position(position, offset)
-    active.sync()
-    Recovery(state, now_ms, producer_expiration_ms).rebuild()
-    if state.first_dirty_offset > state.log_end_offset:
-        state.save_first_dirty(state.log_end_offset)
-    if state.log_start_offset > state.log_end_offset:
-        state.log_start_offset = state.log_end_offset
-        state.save_log_start()

@@ -110,9 +110,9 @@ class SnapshotFiles:
             self._offsets.remove(offset)
             self._storage.delete(self._path(offset))
 
-    def delete_above(self, offset: int) -> None:
-        for found in [found for found in self._offsets if found > offset]:
-            self.delete(found)
+    def delete_all(self) -> None:
+        for offset in self.offsets:
+            self.delete(offset)
 
     def _path(self, offset: int) -> str:
         return f"{self._folder}/{offset:020d}{SNAPSHOT_SUFFIX}"

@@ -6,6 +6,7 @@ from typing import Any
 from broker_core.config import TopicConfig
 from broker_core.log.partition_log import AppendResult, PartitionLog
 from broker_core.log.producer_entry import ProducerStateEntry
+from broker_core.log.recovery import Recovery
 from broker_core.ports import Storage
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.simulation.disk import MemoryStorage
@@ -74,6 +75,24 @@ def end(
     """Append an end marker."""
     end = TransactionEnd(ProducerIdentity(producer_id, epoch), commit, coordinator_epoch, version)
     return log.append_end_txn_marker(end, now_ms=NOW_MS, leader_epoch=0)
+
+
+def truncate(log: PartitionLog, offset: int) -> None:
+    """Cut a log at `offset`, as the election of a leader without the later records does; batches go as a whole."""
+    if offset >= log.log_end_offset:
+        return
+    for taken in log.snapshots.offsets:
+        if taken > offset:
+            log.snapshots.delete(taken)
+    while len(log.segments) > 1 and log.segments.active.base_offset > offset:
+        log.segments.drop_last().delete()
+    active = log.segments.active
+    active.truncate_to_position(active.position_of(offset), offset)
+    active.sync()
+    Recovery(log, NOW_MS, log._producer_expiration_ms).rebuild()
+    if log.log_start_offset > log.log_end_offset:
+        log.log_start_offset = log.log_end_offset
+        log.save_log_start()
 
 
 def newest_only(entry: ProducerStateEntry) -> ProducerStateEntry:

@@ -6,6 +6,7 @@ from broker_core import EmbeddedBroker
 from broker_core.types import TopicPartition
 from spark_eos.errors import EosKafkaError
 from spark_eos.source.available_now import check_micro_batch
+from tests.support.partition_logs import truncate
 from tests.support.spark_eos.source_data import (
     add_partitions,
     create_topic,
@@ -100,7 +101,7 @@ def test_log_truncated_below_the_recorded_end_stops_the_query() -> None:
         with running(broker.bootstrap_servers, subscribe="t", maxOffsetsPerTrigger="2", **EARLIEST) as query:
             query.reader.prepareForTriggerAvailableNow()
             assert query.texts() == ["a", "b"]
-            broker._call(lambda cluster: cluster.logs.get(T0, cluster.now_ms).truncate_to(3, cluster.now_ms))
+            broker._call(lambda cluster: truncate(cluster.logs.get(T0, cluster.now_ms), 3))
             with pytest.raises(EosKafkaError, match="THAN_LATEST_WITH_TRIGGER_AVAILABLENOW.*wanted 4, found 3"):
                 query.trigger()
 

@@ -30,6 +30,7 @@ from spark_eos.source.range_reader import read_range
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import StreamReader
 from tests.support.broker_core.served_apis import leave_out
+from tests.support.partition_logs import truncate
 from tests.support.spark_eos.source_data import create_topic, send_plain
 from tests.support.spark_eos.source_query import offsets_in
 
@@ -321,7 +322,7 @@ def move(broker: EmbeddedBroker, topic: str) -> None:
 def cut(broker: EmbeddedBroker, topic: str, offset: int) -> None:
     """Elect a leader whose log ends at `offset`."""
     tp = TopicPartition(topic, 0)
-    broker._call(lambda cluster: cluster.logs.get(tp, cluster.now_ms).truncate_to(offset, cluster.now_ms))
+    broker._call(lambda cluster: truncate(cluster.logs.get(tp, cluster.now_ms), offset))
     move(broker, topic)
 
 

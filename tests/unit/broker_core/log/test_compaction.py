@@ -324,23 +324,6 @@ def test_compaction_and_retention_together() -> None:
     assert again.log_start_offset == 8
 
 
-def test_truncation_makes_the_log_dirty_again() -> None:
-    storage, log = world()
-    for number in range(4):
-        write(log, [(b"%d" % number, b"v")])
-        roll(log)
-    log.compact(NOW_MS)
-    log.truncate_to(2, NOW_MS)
-    write(log, [(b"0", b"new")])
-    write(log, [(b"1", b"new")])
-    write(log, [(b"2", b"new")])
-    roll(log)
-    result = log.compact(NOW_MS)
-    assert result is not None and result.first_dirty_offset == 2
-    assert data_offsets(log) == [2, 3, 4]
-    assert recovery_findings(reopened(storage)) == []
-
-
 def test_damaged_batch_is_not_rewritten_with_a_valid_checksum() -> None:
     storage, log = world()
     write(log, [(b"a", b"1"), (b"b", b"1")])

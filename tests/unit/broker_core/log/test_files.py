@@ -102,9 +102,11 @@ def test_snapshot_files_are_found_by_name(storage: MemoryStorage) -> None:
     assert again.offsets == [0, 7, 12]
     assert storage.exists("t-0/00000000000000000012.snapshot")
     assert again.read(12) == [ENTRY]
-    again.delete_above(7)
-    assert again.offsets == [0, 7]
+    again.delete(7)
     again.delete(99)
+    assert again.offsets == [0, 12]
+    again.delete_all()
+    assert again.offsets == []
 
 
 # Rule C.8/1.

@@ -24,6 +24,7 @@ from tests.support.partition_logs import (
     newest_only,
     open_log,
     produce,
+    truncate,
 )
 
 SMALL = {"segment.bytes": "420", "index.interval.bytes": "80"}
@@ -200,7 +201,7 @@ def test_truncating_and_reopening_matches_a_list(
     writer = Writer(open_log(storage, SMALL))
     for requested, clean, more in [(10**6, False, operations), *rounds]:
         offset = max(requested, writer.log.log_start_offset)
-        writer.log.truncate_to(offset, NOW_MS)
+        truncate(writer.log, offset)
         writer.stored = [stored for stored in writer.stored if stored.last_offset < offset]
         writer.keep(writer.log)
         assert_equals_brute_force(writer)

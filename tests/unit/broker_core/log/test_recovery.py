@@ -1,7 +1,6 @@
 """Every state of the files that recovery may find, and the data that it keeps according to the table."""
 
 from collections.abc import Callable
-from random import Random
 
 import pytest
 
@@ -15,8 +14,6 @@ from broker_core.records.header import assign_offsets
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import NO_LEADER_EPOCH
 from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, append, batch, end, newest_only, open_log, produce
-from tests.support.simulated.disk import PowerLoss, SimulatedDisk
-from tests.support.simulated.faults import FaultCounts
 
 SETTINGS = {"segment.bytes": "1000", "index.interval.bytes": "0"}
 
@@ -163,33 +160,6 @@ def test_snapshot_of_lost_batches_is_removed() -> None:
     assert {LogCondition.SNAPSHOT_AHEAD, LogCondition.TORN_TAIL, LogCondition.BATCHES_MISSING} <= set(found(log))
     assert log.log_end_offset == active
     assert append(log).base_offset == active
-
-
-@pytest.mark.parametrize("crash", ["process", "power", "power, names survive"])
-def test_truncation_that_a_crash_ends_leaves_the_beginning_of_the_log(crash: str) -> None:
-    """After whichever operation the crash came, there is no gap, and what was cut is not reported as missing."""
-    is_finished = False
-    for operations in range(200):
-        disk = SimulatedDisk(Random(0), FaultCounts())
-        world(disk)
-        log = reopened(disk)
-        cut = bases(disk, "log")[1] + 1
-        disk.fuse = operations
-        try:
-            log.truncate_to(cut, NOW_MS)
-            is_finished = True
-        except PowerLoss:
-            pass
-        disk.fuse = None
-        if crash != "process":
-            disk.crash(names_survive=crash != "power")
-        log = reopened(disk)
-        assert LogCondition.BATCHES_MISSING not in found(log), operations
-        assert log.log_end_offset >= cut
-        assert [offset for offset, _, _ in log.read_journal()] == list(range(log.log_end_offset)), operations
-        if is_finished:
-            break
-    assert is_finished
 
 
 def test_damage_is_logged(caplog: pytest.LogCaptureFixture) -> None:

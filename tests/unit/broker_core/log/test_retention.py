@@ -1,11 +1,22 @@
-"""Truncation of the log at both ends."""
+"""Removal of records at both ends of a log."""
 
 import pytest
 
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.simulation.disk import MemoryStorage
-from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, UNCOMMITTED, append, batch, end, open_log, produce
+from tests.support.partition_logs import (
+    COMMITTED,
+    FOLDER,
+    NOW_MS,
+    UNCOMMITTED,
+    append,
+    batch,
+    end,
+    open_log,
+    produce,
+    truncate,
+)
 
 SIZE = len(batch(1))
 TWO_EACH = {"segment.bytes": str(2 * SIZE), "index.interval.bytes": "0"}
@@ -140,7 +151,7 @@ def test_producers_outlive_their_deleted_records() -> None:
 @pytest.mark.parametrize("offset", range(9))
 def test_truncation_removes_records(offset: int, storage: MemoryStorage) -> None:
     log = filled(storage, 7, {})
-    log.truncate_to(offset, NOW_MS)
+    truncate(log, offset)
     left = min(offset, 7)
     assert (log.log_end_offset, log.high_watermark) == (left, left)
     assert append(log, value=b"new").base_offset == left
@@ -155,7 +166,7 @@ def test_truncation_removes_records(offset: int, storage: MemoryStorage) -> None
 def test_truncation_removes_a_straddling_batch_completely(log: PartitionLog) -> None:
     append(log, 2)
     append(log, 5)
-    log.truncate_to(4, NOW_MS)
+    truncate(log, 4)
     assert log.log_end_offset == 2
 
 
@@ -164,7 +175,7 @@ def test_truncation_reopens_a_transaction_whose_marker_is_removed(log: Partition
     produce(log, 1, 0)
     end(log, 1, commit=False)
     produce(log, 2, 0)
-    log.truncate_to(1, NOW_MS)
+    truncate(log, 1)
     assert [opened.producer_id for opened in log.open_transactions()] == [1]
     assert log.aborted_transactions() == []
     assert log.last_stable_offset == 0
@@ -177,7 +188,7 @@ def test_truncation_reopens_a_transaction_whose_marker_is_removed(log: Partition
 def test_truncation_removes_a_whole_transaction(log: PartitionLog) -> None:
     append(log, 2)
     produce(log, 1, 0)
-    log.truncate_to(2, NOW_MS)
+    truncate(log, 2)
     assert log.first_unstable_offset is None
     assert log.read(0, 999, COMMITTED).aborted == []
     assert log.producers() == []
@@ -186,28 +197,8 @@ def test_truncation_removes_a_whole_transaction(log: PartitionLog) -> None:
 def test_truncation_truncates_leader_epochs(log: PartitionLog) -> None:
     for leader_epoch in (0, 1, 2):
         append(log, leader_epoch=leader_epoch)
-    log.truncate_to(2, NOW_MS)
+    truncate(log, 2)
     assert log.leader_epochs.latest == 1
-
-
-def test_truncation_below_the_log_start_offset_moves_it(storage: MemoryStorage) -> None:
-    log = open_log(storage)
-    append(log)
-    append(log)
-    append(log)
-    log.delete_records_before(2)
-    log.truncate_to(1, NOW_MS)
-    assert (log.log_start_offset, log.log_end_offset) == (1, 1)
-    storage.sync_folder("")
-    storage.crash()
-    assert open_log(storage).log_start_offset == 1
-
-
-def test_truncation_before_the_first_segment_is_refused() -> None:
-    log = filled(MemoryStorage(), 7, {})
-    log.delete_records_before(5)
-    with pytest.raises(KafkaError):
-        log.truncate_to(3, NOW_MS)
 
 
 def test_retention_deletes_the_transaction_index_with_its_segment(storage: MemoryStorage) -> None:
