@@ -239,10 +239,7 @@ class _Limits(NamedTuple):
 def _recompress(
     data: bytes | bytearray | memoryview, header: BatchHeader, codec: Compression, level: int | None
 ) -> bytes:
-    try:
-        read = read_records(data, 0, header)
-    except InvalidBatch as error:
-        raise _invalid(str(error)) from None
+    read = read_records(data, 0, header)
     records = [NewRecord(record.key, record.value, record.headers, record.timestamp_ms) for record in read]
     return build_batch(
         records,

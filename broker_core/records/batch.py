@@ -35,6 +35,8 @@ from broker_core.types import (
 
 # Far more than a batch of the default max.message.bytes contains, and far less than the memory of a test process.
 DECOMPRESSED_LIMIT_BYTES: Final = 256 * 1024 * 1024
+# The largest signed number of 64 bits is one less; the smallest is its negative.
+_SIGN: Final = 1 << 63
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -85,7 +87,7 @@ def build_batch(
     deltas = range(len(records)) if offset_deltas is None else offset_deltas
     section = bytearray()
     for delta, record in zip(deltas, records, strict=True):
-        _append_record(section, record, delta, record.timestamp_ms - base_timestamp)
+        _append_record(section, record, delta, wrapped(record.timestamp_ms - base_timestamp))
     body = compress(compression, section, compression_level)
     attributes = compression | (LOG_APPEND_TIME_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
     attributes |= (TRANSACTIONAL_BIT if is_transactional else 0) | (CONTROL_BIT if is_control else 0)
@@ -199,6 +201,11 @@ def read_records(buffer: Bytes, position: int, header: BatchHeader) -> list[Reco
     return records
 
 
+def wrapped(timestamp_ms: int) -> int:
+    """Return the lower 64 bits as a signed number: a delta may overflow, and Java wraps around."""
+    return (timestamp_ms + _SIGN) % (2 * _SIGN) - _SIGN
+
+
 def _reason(error: Exception) -> str:
     return "it is cut short" if isinstance(error, IndexError) else str(error)
 
@@ -223,7 +230,7 @@ def _read_record(data: bytes, position: int, header: BatchHeader) -> tuple[Recor
         headers.append((name.decode(errors="replace"), header_value))
     if at != end:
         raise InvalidBatch(f"its length ends it at byte {end}, its fields at byte {at}")
-    timestamp_ms = header.base_timestamp + timestamp_delta
+    timestamp_ms = wrapped(header.base_timestamp + timestamp_delta)
     return Record(header.base_offset + offset_delta, timestamp_ms, key, value, tuple(headers)), at
 
 

@@ -5,18 +5,15 @@ identifies the records that violate a rule.
 """
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from broker_core.errors import DecompressedTooLarge, InvalidBatch, UnreadableRecords
-from broker_core.records.batch import DECOMPRESSED_LIMIT_BYTES, read_section
+from broker_core.records.batch import DECOMPRESSED_LIMIT_BYTES, read_section, wrapped
 from broker_core.records.compression import Bytes, Compression
 from broker_core.records.header import HEADER_SIZE, BatchHeader
 from broker_core.records.record_scan import scan_records
 from broker_core.records.varint import read_varint, read_varint32
 from broker_core.types import NO_TIMESTAMP, TimestampType
-
-# The largest signed number of 64 bits is one less; the smallest is its negative.
-_SIGN: Final = 1 << 63
 
 
 class RecordSummary(NamedTuple):
@@ -49,7 +46,7 @@ def summarize_records(
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return RecordSummary(header.max_timestamp, header.max_timestamp, survey.all_have_keys)
     smallest, largest = header.base_timestamp + survey.smallest_delta, header.base_timestamp + survey.largest_delta
-    if smallest < -_SIGN or largest >= _SIGN:
+    if wrapped(smallest) != smallest or wrapped(largest) != largest:
         # Timestamps overflow 64 bits and wrap around, so the extreme deltas are not those of the extreme timestamps.
         timestamps_ms = [each.timestamp_ms for each in iter_record_facts(buffer, position, header)]
         smallest, largest = min(timestamps_ms), max(timestamps_ms)
@@ -66,13 +63,8 @@ def iter_record_facts(buffer: Bytes, position: int, header: BatchHeader) -> Iter
         _, place = read_varint32(section, place)
         key_size, _ = read_varint32(section, place)
         stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-        yield RecordFacts(header.max_timestamp if stamped else _wrapped(header.base_timestamp + delta), key_size >= 0)
+        yield RecordFacts(header.max_timestamp if stamped else wrapped(header.base_timestamp + delta), key_size >= 0)
         at += size
-
-
-def _wrapped(timestamp_ms: int) -> int:
-    """Return the lower 64 bits as a signed number: a delta may overflow, and Java wraps around."""
-    return (timestamp_ms + _SIGN) % (2 * _SIGN) - _SIGN
 
 
 def _section(buffer: Bytes, position: int, header: BatchHeader, limit_bytes: int) -> tuple[bytes | bytearray, int]:

@@ -255,6 +255,15 @@ def test_log_append_time_batch_from_a_producer_becomes_create_time(log: Partitio
     assert [record.timestamp_ms for _, _, record in log.read_journal()] == [NOW_MS, NOW_MS + 1, NOW_MS + 2]
 
 
+def test_timestamp_beyond_64_bits_wraps_when_a_batch_is_compressed_again() -> None:
+    """Java adds base and delta in 64 bits; the record of the new batch has the sum."""
+    data = bytearray(build_batch([NewRecord(b"k", b"v", (), 0), NewRecord(b"k", b"v", (), 2**62)]))
+    data[27:35] = (2**63 - 1).to_bytes(8, "big")
+    log = open_log(settings={"compression.type": "gzip", "message.timestamp.after.max.ms": str(2**63 - 1)})
+    append_raw(log, sealed(data))
+    assert [record.timestamp_ms for _, _, record in log.read_journal()] == [2**63 - 1, 2**62 - 1 - 2**63]
+
+
 def test_records_without_a_timestamp_are_never_too_old() -> None:
     log = open_log(settings={"message.timestamp.before.max.ms": "0"})
     assert append_raw(log, build_batch([NewRecord(b"k", b"v")])).base_offset == 0
