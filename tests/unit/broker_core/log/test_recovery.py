@@ -272,6 +272,15 @@ def test_damaged_transaction_index_is_rebuilt(place: int, damage: Callable[[byte
     assert dict(storage.files())[path(segment, "txnindex")] == original[path(segment, "txnindex")]
 
 
+# Rule C.8/5.
+def test_transaction_index_is_rebuilt_from_an_older_snapshot_if_the_nearest_is_damaged() -> None:
+    storage, before = world()
+    segment = bases(storage, "txnindex")[3]
+    overwrite(storage, path(segment, "txnindex"), lambda data: b"\7" + data[1:])
+    overwrite(storage, path(segment, "snapshot"), lambda data: data[:-1])
+    assert_same(reopened(storage), before)
+
+
 def test_partial_aborted_entry_is_removed() -> None:
     storage, before = world()
     overwrite(storage, path(0, "txnindex"), lambda data: data + data[:20])

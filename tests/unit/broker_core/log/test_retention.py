@@ -201,6 +201,16 @@ def test_truncation_truncates_leader_epochs(log: PartitionLog) -> None:
     assert log.leader_epochs.latest == 1
 
 
+def test_retention_of_no_bytes_deletes_all_segments() -> None:
+    log = filled(MemoryStorage(), 5, {"retention.bytes": "0"})
+    assert log.apply_retention(NOW_MS) == 3
+    assert (log.log_start_offset, log.log_end_offset) == (5, 5)
+    assert append(log).base_offset == 5
+    assert log.apply_retention(NOW_MS) == 1
+    assert log.apply_retention(NOW_MS) == 0
+    assert (log.log_start_offset, log.log_end_offset) == (6, 6)
+
+
 def test_retention_deletes_the_transaction_index_with_its_segment(storage: MemoryStorage) -> None:
     log = open_log(storage, TWO_EACH | {"retention.ms": "1000"})
     produce(log, 1, 0)
