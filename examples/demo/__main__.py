@@ -21,6 +21,7 @@ from examples.demo.check import count_transactions, read_committed_counts
 from examples.demo.lines import LINES_KEY, Produced, count_directly, produce, read_lines
 from examples.demo.progress import clear, shown
 
+_ROOT = Path(__file__).parents[2]
 _PRODUCERS = 2
 _SEED = 20
 _KILLS = (
@@ -90,11 +91,14 @@ def run_query(bootstrap_servers: str, folder: Path) -> int:
 def start_query(bootstrap_servers: str, folder: Path, failpoints: str) -> "subprocess.Popen[bytes]":
     """Start the query in its own process group."""
     say("starting the Spark query")
+    # The folder's module lets failpoints act.
+    paths = [str(_ROOT / "tests" / "support" / "preload"), str(_ROOT)]
     return subprocess.Popen(
         [sys.executable, "-m", "examples.demo.query", bootstrap_servers, str(folder / "checkpoint")],
         env={
             **os.environ,
             "SPARK_EOS_FAILPOINTS": failpoints,
+            "PYTHONPATH": os.pathsep.join(paths),
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
         },

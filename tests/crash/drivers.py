@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from spark_eos.failpoints import ENVIRONMENT_NAME
 from tests.crash.case import Case
 from tests.support.processes import Process, is_executor, send, tree
+from tests.support.spark_eos.failpoints import ENVIRONMENT_NAME
 from tests.support.spark_eos.spark_session import ROOT, worker_environment
 from tests.support.waiting import wait_until
 

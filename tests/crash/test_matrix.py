@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from spark_eos.failpoints import POINTS
 from tests.crash.drivers import Driver, DriverPool
 from tests.crash.matrix import (
     ADD_DRIVER,
@@ -29,6 +28,7 @@ from tests.crash.matrix import (
 from tests.crash.wave import Wave
 from tests.crash.world import World
 from tests.support.short_form import chosen
+from tests.support.spark_eos.failpoints import POINTS
 
 WAVES = [chosen(cells, f"cells of the crash matrix, {cells[0].fault}", of=2) for cells in part_waves(parts_to_run())]
 

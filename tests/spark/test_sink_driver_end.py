@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from spark_eos.errors import ClientStateError
-from spark_eos.failpoints import ENVIRONMENT_NAME
 from spark_eos.sink import driver_end
 from spark_eos.sink.driver_end import after_driver_ends, before_driver_ends, create_lock
+from tests.support.spark_eos.failpoints import ENVIRONMENT_NAME
 from tests.support.spark_eos.sink_topic import READERS_WAIT_S, Topic, make_topic, open_transactions
 from tests.support.spark_eos.spark_session import ROOT, worker_environment
 from tests.support.waiting import wait_until

@@ -107,7 +107,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.wire": _CORE_BASE,
         "broker_core.records": _CORE_BASE,
         "spark_eos.column_libraries": _packages("spark_eos", "errors"),
-        "spark_eos.failpoints": _packages("spark_eos", "errors"),
+        "spark_eos.failpoints": frozenset(),
         "spark_eos.metrics": frozenset(),
         "spark_eos.options.metrics": _packages("spark_eos", "errors"),
         "spark_eos.options": frozenset(),
@@ -265,8 +265,6 @@ _EOS_REAL = _packages(
 )
 # Metrics are read by a thread that sends them.
 _EOS_METRICS = _packages("spark_eos", "metrics")
-# A failpoint stops or kills its process by design.
-_FAILPOINTS = _packages("spark_eos", "failpoints")
 _EOS_COLUMNS = _packages("spark_eos", "codec", "column_libraries", "sink", "source", "datasource")
 
 # Libraries, clocks, randomness, files, sockets and threads, and the packages that may use them. The longest name
@@ -344,11 +342,10 @@ OUTSIDE: dict[str, frozenset[str]] = {
         _CORE_REAL | _EOS_REAL,
     ),
     "threading.Lock": _CORE_REAL | _EOS_REAL | _EOS_METRICS,
-    "signal": _CORE_REAL | _FAILPOINTS,
+    "signal": _CORE_REAL,
     # Clocks. The process that waits for a driver's end imports nothing else.
     "time": _CORE_REAL
     | _RUNTIME
-    | _FAILPOINTS
     | _packages("spark_eos", "source", "admin", "metrics_export", "progress_listener", "sink.driver_end"),
     # Formatting a time does not read a clock.
     **dict.fromkeys(("time.gmtime", "time.strftime"), _CORE_REAL | _packages("spark_eos", "readable")),
@@ -361,19 +358,17 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # Files and the process's environment.
     "os": _CORE_REAL
     | _RUNTIME
-    | _FAILPOINTS
     | _packages("spark_eos", "client.msk_iam", "client.tls", "message_first", "sink", "admin", "metrics_export"),
     # Credentials that are renewed in threads belong to one process.
-    "os.getpid": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.msk_iam", "metrics_export"),
+    "os.getpid": _CORE_REAL | _RUNTIME | _packages("spark_eos", "client.msk_iam", "metrics_export"),
     **dict.fromkeys(
         ("builtins.open", "io.open", "io.FileIO", "pathlib", "shutil", "glob", "mmap", "fileinput", "sqlite3"),
-        _CORE_REAL | _FAILPOINTS,
+        _CORE_REAL,
     ),
     # A driver's commits and the sweep at its end exclude each other.
     "fcntl": _CORE_REAL | _packages("spark_eos", "sink.driver_end"),
     # The connection settings for a secured cluster are in a file, as for Kafka's own tools; so is a token.
     "pathlib.Path": _CORE_REAL
-    | _FAILPOINTS
     | _packages(
         "spark_eos",
         "admin",

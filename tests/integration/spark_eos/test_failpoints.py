@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_eos import failpoints
-from spark_eos.failpoints import ENVIRONMENT_NAME, POINTS, FailpointError, Failpoints
+from tests.support.spark_eos.failpoints import ENVIRONMENT_NAME, POINTS, FailpointError, Failpoints
+from tests.support.spark_eos.spark_session import worker_environment
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -84,7 +84,7 @@ def test_misspelled_rules_are_refused(rules: str) -> None:
 
 def _reach_in_process(rule: str) -> "subprocess.Popen[bytes]":
     program = "from spark_eos import failpoints; failpoints.reach('task.begin', 0); print('passed')"
-    environment = {**os.environ, ENVIRONMENT_NAME: rule}
+    environment = {**os.environ, **worker_environment(), ENVIRONMENT_NAME: rule}
     return subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, env=environment, stdout=subprocess.PIPE)
 
 
@@ -103,4 +103,3 @@ def test_every_failpoint_is_used_in_the_code() -> None:
     packages = (ROOT / "spark_eos" / "sink", ROOT / "spark_eos" / "source")
     source = "".join(path.read_text() for package in packages for path in package.rglob("*.py"))
     assert {point for point in POINTS if f'each("{point}"' not in source} == set()
-    assert failpoints.reach is not None

@@ -1,11 +1,18 @@
-"""Imports that Spark's Python workers need, made once in the daemon that forks them: a second saved for every worker.
+"""Failpoints, and imports that Spark's Python workers need, made once in the daemon that forks them.
 
-Python runs this module at startup because its folder is on the path. The crash tests start dozens of workers.
+Python runs this module at startup because its folder is on the path. The imports save a second for every worker,
+and the crash tests start dozens of them.
 """
 
 import gc
+import os
 import sys
 import zipimport
+
+if "SPARK_EOS_FAILPOINTS" in os.environ:
+    from tests.support.spark_eos.failpoints import install
+
+    install(os.environ["SPARK_EOS_FAILPOINTS"])
 
 _arguments = " ".join(sys.orig_argv)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_eos.failpoints import ENVIRONMENT_NAME
+from tests.support.spark_eos.failpoints import ENVIRONMENT_NAME
 from tests.support.spark_eos.spark_session import LEAN, MASTER, lean_jvm, worker_environment
 from tests.support.spark_home import lean_spark_home
 from tests.support.waiting import wait_until

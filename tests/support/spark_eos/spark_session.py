@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_eos.failpoints import ENVIRONMENT_NAME
 from tests.support.apache_kafka import Unavailable
 from tests.support.java import SHORT_LIFE
+from tests.support.spark_eos.failpoints import ENVIRONMENT_NAME
 from tests.support.spark_home import archive_options, lean_spark_home
 from tests.support.spark_kafka import spark_kafka_settings
 
