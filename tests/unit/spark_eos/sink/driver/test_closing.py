@@ -10,7 +10,7 @@ from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.admin.inventory import read_inventory
 from spark_eos.errors import LostTransactionError, UnansweredError
-from spark_eos.open_transaction import EndAnswer
+from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import (
     Decision,
@@ -150,6 +150,27 @@ def test_unwritable_completion_note_does_not_fail_the_job(
         committer.commit(prepare(cluster, 0), 0)
     assert len(writes) == 2
     assert "is committed; its completion could not be recorded" in caplog.text
+
+
+@pytest.mark.parametrize("retirement", [Retirement.MARK, Retirement.FORGET])
+def test_job_does_not_close_its_decision_over_a_newer_one(retirement: Retirement) -> None:
+    """Under V1 closing takes a new epoch; another process decides between the check of the id and that epoch."""
+    cluster = MemoryCluster(version=1)
+    first, init, taken = job(cluster, retirement), cluster.init_producer_id, []
+
+    def decide_first(transactional_id: str, timeout_ms: int) -> OpenTransaction:
+        taken.append(transactional_id)
+        if taken.count("p.q.driver") == 2:
+            cluster.init_producer_id = init  # type: ignore[method-assign]
+            job(cluster, Retirement.REPLACE, "run2").commit(prepare(cluster, 1, "run2"), 1)
+        return init(transactional_id, timeout_ms)
+
+    messages = prepare(cluster, 0)
+    cluster.init_producer_id = decide_first  # type: ignore[method-assign]
+    first.commit(messages, 0)
+    newest = LogOn(cluster, "p", "q", DECISIONS).newest()
+    assert newest is not None and (newest.run, newest.micro_batch, newest.completed_at_ms) == ("run2", 1, None)
+    assert None not in decision_values(cluster)
 
 
 @pytest.mark.parametrize(("code", "word"), [(ErrorCode.PRODUCER_FENCED, "PRODUCER_FENCED"), (None, "no response")])
