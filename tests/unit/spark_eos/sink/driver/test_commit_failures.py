@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ from spark_eos.sink import decision_writer
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import Empty, Place, Prepared, TaskMessage
 from spark_eos.sink.protocol import settlement
-from spark_eos.sink.protocol.answers import Appended, CommittedOffset, DecisionWrite
+from spark_eos.sink.protocol.answers import Appended, CommittedOffset, DecisionWrite, UnstableOffsetsError
 from spark_eos.sink.protocol.decision_log import UNSTABLE_PATIENCE_MS, DecisionLog
 from spark_eos.sink.protocol.verification import margin_ms
 from tests.support.clocks import StandingClock
@@ -377,6 +378,47 @@ def test_commit_whose_decision_topic_is_gone_ends_what_it_knows_to_be_undecided(
     assert states(cluster) == {S.ONGOING if is_decided else S.COMPLETE_ABORT}
     if not is_decided:
         committer_of(cluster).abort(messages, 0)
+
+
+def test_unended_transactions_do_not_hide_that_the_decision_topic_is_gone(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    messages = prepare(cluster, 0)
+    monkeypatch.setattr(cluster, "partition_count", _raiser(TopicError("The decision topic does not exist")))
+    monkeypatch.setattr(cluster, "end_transactions", _raiser(UnansweredError("no leader")))
+    with pytest.raises(TopicError, match="does not exist"):
+        committer_of(cluster).commit(messages, 0)
+    assert "left to the abort: no leader" in caplog.text
+
+
+def test_decision_that_its_slow_driver_ends_before_the_abort_is_found(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next driver finds the decision written and not ended; its abort comes too late and ends nothing."""
+    held, offsets, end = list[DecisionWrite](), cluster.committed_offsets, cluster.end_transactions
+
+    def hold(write: DecisionWrite, _commit: bool) -> EndAnswer:
+        held.append(write)
+        raise KeyboardInterrupt
+
+    def unstable(group_id: str, wait_ms: int) -> Sequence[CommittedOffset]:
+        monkeypatch.setattr(cluster, "committed_offsets", offsets)
+        raise UnstableOffsetsError("a decision is not ended")
+
+    def end_late(opened: Sequence[OpenTransaction], commit: bool, wait_ms: int | None = None) -> Any:
+        monkeypatch.setattr(cluster, "end_transactions", end)
+        assert not commit and cluster.write_decision(held[0]).code is ErrorCode.NONE
+        return end(opened, commit=commit, wait_ms=wait_ms)
+
+    messages = prepare(cluster, 0)
+    with monkeypatch.context() as holding, pytest.raises(KeyboardInterrupt):
+        holding.setattr(cluster, "end_decision", hold)
+        committer_of(cluster).commit(messages, 0)
+    monkeypatch.setattr(cluster, "committed_offsets", unstable)
+    monkeypatch.setattr(cluster, "end_transactions", end_late)
+    committer_of(cluster, "run2").commit(repeated(), 0)
+    assert cluster.calls.count("decide") == 1
+    assert states(cluster) == {S.COMPLETE_COMMIT}
 
 
 def test_late_driver_does_not_abort_a_newer_decision(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
