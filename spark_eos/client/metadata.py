@@ -122,9 +122,6 @@ class RecentTopics:
     def __init__(self) -> None:
         self._found: dict[str, tuple[float, TopicMetadata]] = {}
 
-    def __len__(self) -> int:
-        return len(self._found)
-
     def note(self, topics: Mapping[str, TopicMetadata], now: float) -> dict[str, TopicMetadata]:
         kept = {name: each for name, each in self._found.items() if now - each[0] < _LONGEST_USE_SECONDS}
         noted = {name: topic.completed(kept[name][1] if name in kept else None) for name, topic in topics.items()}

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from broker_core import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.admin.command import ExitCode, main
@@ -35,6 +36,7 @@ from tests.support.spark_eos import driving
 from tests.support.spark_eos.client_world import FakeClient, encoded, make_topic, unique
 from tests.support.spark_eos.driving import fates_of
 from tests.support.spark_eos.sink_world import PLACE, World
+from tests.support.spark_eos.source_data import delete_records
 from tests.support.waiting import wait_until
 
 
@@ -342,3 +344,15 @@ def test_job_killed_during_completion_is_reported_and_completed_by_a_command(
     assert main(["decisions", *words, *reach]) == ExitCode.DONE
     wait_until(lambda: states() == ["CompleteCommit"] * 2, "both are completed")
     assert world.visible() == ["row of 0"] * 2
+
+
+def test_view_of_records_that_are_gone_is_empty_and_not_hidden() -> None:
+    """The log of a partition tells a transaction's fate; records that are gone tell none, and are not waited for."""
+    with EmbeddedBroker(topics={"t": 2}) as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
+        for value in "abc":
+            kafka.produce("t", [value], partition=0)
+        delete_records(kafka.bootstrap_servers, "t", 2)
+        cluster, kept, emptied = KafkaCluster(client, "decisions"), TopicPartition("t", 0), TopicPartition("t", 1)
+        assert cluster.views({kept: 1, emptied: 5}, 10_000) == {kept: None, emptied: None}
+        view = cluster.views({kept: 2}, 10_000)[kept]
+        assert view is not None and [each.first_offset for each in view.batches] == [2]
