@@ -354,6 +354,20 @@ def test_abort_without_a_right_to_the_group_ends_an_open_decision(
     assert states(cluster) == {S.COMPLETE_ABORT}
 
 
+def test_abort_without_the_group_leaves_all_open_while_the_decision_cannot_be_ended(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the open decision names is not known, so nothing may be aborted."""
+    messages = prepare(cluster, 0)
+    cluster.init_producer_id("p.q.driver", 60_000)
+    cluster.prepare("p.q.driver", 99, topic=DECISIONS)
+    _refuse_group(cluster, monkeypatch)
+    monkeypatch.setattr(cluster, "end_transactions", lambda *_: {})
+    with pytest.raises(UnansweredError, match=r"p\.q\.driver has not ended, so what it decides is not known"):
+        committer_of(cluster).abort(messages, 0)
+    assert states(cluster) == {S.ONGOING}
+
+
 @pytest.mark.parametrize("kind", [TopicError, AuthorizationError])
 @pytest.mark.parametrize("is_decided", [False, True])
 def test_commit_whose_decision_topic_is_gone_ends_what_it_knows_to_be_undecided(
