@@ -3,8 +3,9 @@
 Spark ends its Python workers with SIGKILL or SIGHUP, and shares them between queries, so another process must do what
 is due after a worker has ended. It is a fresh interpreter, not a fork, and has its own session: it shares nothing with
 the worker (neither its memory nor its socket to the JVM, which Spark uses to detect the worker's end), and no signal to
-the worker's process group reaches it. It imports nothing until it has something to do, so waiting costs some 10 MB and
-no CPU time.
+the worker's process group reaches it. It ignores the signals that systemd, a logout or a shutdown sends to every
+process: it has work to do then, and ends by itself. It imports nothing until it has something to do, so waiting costs
+some 10 MB and no CPU time.
 
 The worker writes the call into a file without a name, over the one before. The process waits for the end of a pipe into
 which nothing is written, and which ends with the worker, however that ends. Only then it reads the file. So a task does
@@ -37,8 +38,11 @@ LIMIT_SECONDS: Final = 60.0
 _LONGEST_CALL_MS: Final = 15_000
 _PAUSE_SECONDS: Final = 1.0
 # A truncated call is not made, as pickle refuses it: the transaction it names has not begun.
+# `signal` itself would import more.
 _CODE: Final = r"""
-import sys
+import _signal, sys
+for number in _signal.SIGHUP, _signal.SIGINT, _signal.SIGTERM:
+    _signal.signal(number, _signal.SIG_IGN)
 sys.stdin.buffer.read()
 with open(int(sys.argv[1]), "rb") as file:
     call = file.read()

@@ -83,6 +83,25 @@ def test_final_request_is_sent_when_a_process_is_killed(tmp_path: Path) -> None:
     assert not first.exists()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_stop_of_every_process_leaves_the_watcher(tmp_path: Path, number: signal.Signals) -> None:
+    """As systemd stops a service, a logout ends a session, and a machine shuts down."""
+    detached, path = DetachedProcess(), tmp_path / "path"
+    detached.hand_over(partial(TOUCH, path))
+    pid = detached._process.pid
+    wait_until(lambda: ignores(pid, number), f"the watcher ignores {number.name}")
+    os.kill(pid, number)
+    detached.close()
+    ended(detached)
+    assert path.exists()
+
+
+def ignores(pid: int, number: signal.Signals) -> bool:
+    """Return whether a process ignores a signal, as Linux reports it."""
+    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return bool(int(status["SigIgn"], 16) >> (number - 1) & 1)
+
+
 def test_request_is_sent_where_the_system_refuses_files_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
