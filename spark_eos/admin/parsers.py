@@ -21,7 +21,7 @@ from dataclasses import replace
 from importlib.resources import files
 from itertools import takewhile
 from pathlib import Path
-from typing import Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 from broker_core.properties import read_properties
 from broker_core.types import LONGEST_STRING_BYTES, counted
@@ -48,6 +48,11 @@ class CommandParser(argparse.ArgumentParser):
 
     _given: Sequence[str] = ()
 
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        # The values so far of the line at hand, for options that take one.
+        self.kept: dict[str, object] = {}
+
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
@@ -56,6 +61,7 @@ class CommandParser(argparse.ArgumentParser):
         Otherwise the outermost parser refuses it, with the usage of `eos-kafka`.
         """
         self._given = list(sys.argv[1:] if args is None else args)
+        self.kept = {}
         chosen, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -91,6 +97,23 @@ class CommandParser(argparse.ArgumentParser):
             elif name in of_commands:
                 found[name] = f"{name} after the name of a command"
         return found
+
+
+class _OnlyOnce(argparse.Action):
+    """Keep a value, and refuse another one for the same option: the command would work on the last one alone."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        assert isinstance(parser, CommandParser)
+        earlier = parser.kept.setdefault(self.dest, values)
+        if earlier != values:
+            raise argparse.ArgumentError(self, f"is given twice, as {earlier} and as {values}; give it once")
+        setattr(namespace, self.dest, values)
 
 
 def _nearest(given: str, names: Iterable[str]) -> str:
@@ -171,6 +194,8 @@ _TYPES: Final[Mapping[str, Callable[[str], object]]] = {
     "text": _given,
     "path": lambda text: Path(_given(text)),
 }
+# The types of options that name what a command works on; the others say how it does.
+_NAMING: Final = (None, "int", "int16", "int32", "int64")
 # Defaults that `command_line.json` names.
 _DEFAULTS: Final = {
     "the sink's decision topic": DEFAULT_DECISION_TOPIC,
@@ -211,9 +236,12 @@ def add_options(parser: argparse._ActionsContainer, *groups: str) -> None:
             # argparse hides an option by the identity of this text, so it cannot come from the file.
             shown = settings["help"].format(**_VARIABLES) if "help" in settings else argparse.SUPPRESS
             settings = {**settings, "help": shown}
+            is_name = settings.get("type") in _NAMING and not settings.keys() & {"action", "choices"}
+            if is_name and group != "connection":
+                settings["action"] = _OnlyOnce
             if "type" in settings:
                 settings["type"] = _TYPES[settings["type"]]
-            elif "action" not in settings or settings["action"] == "append":
+            elif settings.get("action") in (None, "append", _OnlyOnce):
                 settings["type"] = _name
             if isinstance(default := settings.get("default"), str):
                 settings["default"] = _DEFAULTS.get(default, default)

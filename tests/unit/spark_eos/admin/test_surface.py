@@ -187,6 +187,36 @@ def test_empty_name_is_wrong_usage(words: str, capsys: pytest.CaptureFixture[str
     assert "is empty" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "transactions find-hanging --topic t --topic u",
+        "transactions find-hanging --topic t --partition 0 --partition 1",
+        "transactions describe --transactional-id t --transactional-id u",
+        "transactions force-terminate --transactionalId t --transactional-id u",
+        "transactions abort --topic t --partition 0 --start-offset 1 --start-offset 2",
+        "timeline t --out p --partition 0 --partition 1",
+        "decisions complete --query q --query r",
+    ],
+)
+def test_two_names_of_what_a_command_works_on_are_wrong_usage(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*words.split(), "--bootstrap-server", "b:1", "--timeout-seconds", "0.1"])
+    assert ended.value.code == ExitCode.USAGE
+    assert "is given twice" in capsys.readouterr().err
+
+
+def test_the_same_name_twice_is_one_name() -> None:
+    words = "transactions find-hanging --topic t --partition 1 --topic t --partition 1"
+    chosen = _parser().parse_args(words.split())
+    assert (chosen.topic, chosen.partition) == ("t", 1)
+
+
+def test_parser_does_not_remember_an_earlier_line() -> None:
+    parser = _parser()
+    assert [parser.parse_args(["timeline", "t", "--partition", n]).partition for n in "12"] == [1, 2]
+
+
 def test_blank_variable_of_the_environment_is_as_if_it_were_not_set() -> None:
     for name in (SERVER_VARIABLE, PROFILE_VARIABLE, CONFIG_VARIABLE):
         with pytest.raises(OptionError, match="--bootstrap-server is missing"):
