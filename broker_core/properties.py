@@ -24,7 +24,8 @@ def read_properties(text: str) -> Iterator[Property]:
     >>> list(read_properties("# comment\nsecurity.protocol = SASL_SSL\n"))
     [Property(line=2, name='security.protocol', separator='=', value='SASL_SSL')]
     """
-    for number, line in _logical_lines(text):
+    # Some editors begin a file with a mark of its encoding, which would be a part of the first name.
+    for number, line in _logical_lines(text.removeprefix("\ufeff")):
         pair = _PAIR.fullmatch(line)
         name, separator, value = pair.groups() if pair else (line, "", "")
         yield Property(number, _unescape(name), separator, _unescape(value))

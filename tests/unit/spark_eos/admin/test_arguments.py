@@ -154,6 +154,14 @@ def test_java_properties_are_parsed_as_java_parses_them() -> None:
     }
 
 
+def test_mark_of_an_editor_at_the_beginning_of_a_file_is_no_part_of_a_name(tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    config.write_text("bootstrap.servers=b:1\n", encoding="utf-8-sig")
+    chosen = Namespace(command_config=str(config))
+    options_of(chosen, environ={})
+    assert chosen.bootstrap_server == "b:1"
+
+
 def test_command_accepts_the_properties_file_of_java_clients(tmp_path: Path) -> None:
     config = tmp_path / "client.properties"
     config.write_text(
