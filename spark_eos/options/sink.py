@@ -151,10 +151,11 @@ def _topic(text: str, option: str) -> str:
 
 def _name(text: str, option: str) -> str:
     size_bytes = len(text.encode(errors="replace"))
-    if not 0 < size_bytes <= MAX_NAME_BYTES or not text.isprintable():
+    # A space more would silently be another name, under which a job that ran before writes its rows again.
+    if not 0 < size_bytes <= MAX_NAME_BYTES or not text.isprintable() or text != text.strip():
         raise OptionError(
             f"Option '{option}' is {text[:80]!r} ({size_bytes} bytes)",
-            remedy=f"Use 1 to {MAX_NAME_BYTES} bytes without control characters",
+            remedy=f"Use 1 to {MAX_NAME_BYTES} bytes without control characters, and no space at either end",
         )
     return text
 
