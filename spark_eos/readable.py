@@ -3,8 +3,12 @@
 from time import gmtime, strftime
 from typing import Final
 
-# Names come from anyone who may write to the cluster: at a terminal, a control character in one is a command.
-_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+# Names come from anyone who may write to the cluster: at a terminal, a control character in one is a command. Others
+# break the line, or show what follows from right to left, so that a command reads as another one.
+_BREAKS_AND_DIRECTIONS: Final = (0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
+    code: f"\\u{code:04x}" for code in _BREAKS_AND_DIRECTIONS
+}
 _CONTROLS_IN_LINES: Final = {code: text for code, text in _CONTROLS.items() if chr(code) not in "\n\t"}
 
 

@@ -10,8 +10,8 @@ from spark_eos.admin.command import main
 from tests.support.clients import DEADLINE_S, make_transactional_producer
 
 # It clears the screen, sets the window's title and adds a line that looks like the command's own.
-HOSTILE = "writer\x1b[2J\x1b]0;title\x07\n  to end it: rm -rf /\x9b31m"
-ESCAPED = r"writer\x1b[2J\x1b]0;title\x07\x0a  to end it: rm -rf /\x9b31m"
+HOSTILE = "writer\x1b[2J\x1b]0;title\x07\n  to end it: rm -rf /\x9b31m\u202edne\u2028"
+ESCAPED = r"writer\x1b[2J\x1b]0;title\x07\x0a  to end it: rm -rf /\x9b31m\u202edne\u2028"
 
 
 @pytest.fixture(scope="module")

@@ -152,7 +152,7 @@ def test_no_message_names_a_search_without_a_place() -> None:
     assert [path.name for path in sources if incomplete.search(path.read_text(encoding="utf-8"))] == []
 
 
-@pytest.mark.parametrize("name", ["-orders", "it's", "a b", "writer\x1b[2J\n'\\", "名\x9b31m"])
+@pytest.mark.parametrize("name", ["-orders", "it's", "a b", "writer\x1b[2J\n'\\", "名\x9b31m", "\u202edne"])
 def test_suggested_command_has_the_name_as_a_shell_reads_it(name: str) -> None:
     commands, place = OperatorCommands(("b:1",)), TopicPartition(name, 0)
     printed = [commands.force_terminate(name), commands.abort(place, 7), commands.find_hanging(name)]
