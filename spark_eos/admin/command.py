@@ -12,7 +12,7 @@ from broker_core.errors_page import with_address
 from broker_core.types import counted
 from spark_eos.admin import doctor, output, parsers, timeline, transactions_end, transactions_view, watch
 from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now, operator_name
-from spark_eos.admin.inventory import NOT_PERMITTED, Entry, read_audit, read_inventory, rests
+from spark_eos.admin.inventory import NOT_PERMITTED, UNREADABLE, Entry, read_audit, read_inventory, rests
 from spark_eos.admin.output import ExitCode
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transaction_admin import TransactionAdmin
@@ -133,6 +133,8 @@ def run(chosen: argparse.Namespace, cluster: KafkaCluster) -> int:
         hidden = [each.problem for each in entries if each.state == NOT_PERMITTED]
         if hidden:
             output.say(printable(f"{counted(len(hidden), 'decision')} without the state of transactions: {hidden[0]}"))
+        if damaged := [each.problem for each in entries if each.state == UNREADABLE]:
+            output.say(printable(f"{counted(len(damaged), 'record')} cannot be read as a decision: {damaged[0]}"))
         # A query that is named has written.
         is_wanted = chosen.prefix is not None or chosen.query is not None
         return ExitCode.FAILED if hidden or (is_wanted and not has_topic) else ExitCode.DONE

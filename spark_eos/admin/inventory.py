@@ -29,6 +29,8 @@ from spark_eos.transactions.standstills import ends
 
 # The state of a decision whose transactions the principal may not see.
 NOT_PERMITTED: Final = "not permitted"
+# The state of a record that is not a decision of this version.
+UNREADABLE: Final = "unreadable"
 _Live: TypeAlias = dict[tuple[TopicPartition, bytes], KeyedRecord]
 
 
@@ -45,7 +47,7 @@ class Entry:
     @property
     def state(self) -> str:
         if self.decision is None:
-            return "unreadable"
+            return UNREADABLE
         if self.problem:
             return NOT_PERMITTED
         if self.decision.completed_at_ms is not None:

@@ -224,7 +224,7 @@ def list_table(entries: Sequence[Entry]) -> str:
     for each in entries:
         found = each.decision
         if found is None:
-            rows.append((each.prefix, each.query, *"?????", each.problem))
+            rows.append((each.prefix, each.query, *"?????", each.state))
             continue
         numbers = found.micro_batch, found.attempt, utc(found.decided_at_ms), len(found.transactions)
         rows.append((each.prefix, each.query, *map(str, (*numbers, found.record_count)), each.state))

@@ -320,9 +320,12 @@ def test_every_query_is_listed_with_its_state(cluster: MemoryCluster, capsys: py
     assert found == {("p", "q"): "1 committed, 1 open", ("p.q", "r"): "committed", ("x", "bad"): "unreadable"}
     assert [each.prefix for each in read_inventory(cluster, DECISIONS, prefix="p")] == ["p"]
     assert run(_parser().parse_args(["decisions", "list", "--bootstrap-server", "h:1"]), cluster) == ExitCode.DONE
-    lines = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
     assert len(lines) == 4
     assert lines[0].split()[:3] == ["PREFIX", "QUERY", "MICRO-BATCH"]
+    assert lines[3].endswith("  unreadable")
+    assert said.err.startswith(f"1 record cannot be read as a decision: The decision at {DECISIONS}-3@0 is not a JSON")
     words = ["decisions", "list", "--bootstrap-server", "h:1", "--output", "json"]
     assert run(_parser().parse_args(words), cluster) == ExitCode.DONE
     documents = json.loads(capsys.readouterr().out)
