@@ -55,6 +55,12 @@ PIPELINE: list[tuple[str, dict[str, str], bytes, ErrorCode]] = [
         batch(1, is_control=True, producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True),
         ErrorCode.INVALID_RECORD,
     ),
+    (
+        "C.1/16: control, without a producer",
+        {},
+        build_batch([NewRecord(bytes(4), bytes(6))], is_control=True),
+        ErrorCode.INVALID_RECORD,
+    ),
     ("C.1/16: no sequence", {}, batch(1, producer_id=1, producer_epoch=0), ErrorCode.INVALID_RECORD),
     ("C.1/17: no key", {"cleanup.policy": "compact"}, batch(1, key=None), ErrorCode.INVALID_RECORD),
     ("C.1/18: in the future", {}, batch(1, timestamp_ms=NOW_MS + 3_600_001), ErrorCode.INVALID_TIMESTAMP),
@@ -346,25 +352,6 @@ def test_duplicates_get_the_offset_of_the_first_append(log: PartitionLog) -> Non
     assert log.log_end_offset == 12
 
 
-# Rule C.4/1.
-def test_part_of_a_remembered_batch_is_not_a_duplicate(log: PartitionLog) -> None:
-    produce(log, 1, 0, 2, transactional=False)
-    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, lambda: produce(log, 1, 0, 1, transactional=False))
-    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, lambda: produce(log, 1, 1, 1, transactional=False))
-
-
-# Rules C.2/2, C.2/3 and C.5/7.
-def test_sequences_wrap(log: PartitionLog) -> None:
-    produce(log, 1, 2**31 - 2, 3, transactional=False)
-    assert log.producers()[0].last_sequence == 0
-    assert produce(log, 1, 2**31 - 2, 3, transactional=False).duplicate
-    assert produce(log, 1, 1, transactional=False).base_offset == 3
-    other = open_log()
-    produce(other, 1, 2**31 - 1, transactional=False)
-    produce(other, 1, 0, transactional=False)
-    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, lambda: produce(other, 1, 2, transactional=False))
-
-
 # Rules C.4/1 and C.5/10.
 def test_coordinator_append_checks_the_epoch_but_not_the_sequence(log: PartitionLog) -> None:
     fields = {"producer_id": 1, "base_sequence": 0, "is_transactional": True}
@@ -417,60 +404,6 @@ def test_marker_removes_the_verification_guard(log: PartitionLog) -> None:
     assert log.open_transactions() == []
 
 
-# Rule C.3 guard/4.
-def test_late_marker_keeps_the_guard_of_the_next_v2_transaction(log: PartitionLog) -> None:
-    produce(log, 1, 0, epoch=4, bumps_epoch=True)
-    guard = log.producer_state.start_verification(1, 5, 0, True)
-    end(log, 1, commit=True, epoch=5, version=2)
-    append_raw(log, batch(1, **(TXN | {"producer_epoch": 5})), transaction_guard=guard)
-    assert [opened.first_offset for opened in log.open_transactions()] == [2]
-
-
-# Rule C.1/23.
-def test_marker_of_a_later_epoch_removes_the_guard_of_v2(log: PartitionLog) -> None:
-    guard = log.producer_state.start_verification(1, 5, 0, True)
-    end(log, 1, commit=False, epoch=6, version=2)
-    refused(
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        lambda: append_raw(log, batch(1, **(TXN | {"producer_epoch": 5})), transaction_guard=guard),
-    )
-
-
-# Rule C.3 start/1.
-def test_verification_of_a_fenced_epoch_is_refused(log: PartitionLog) -> None:
-    produce(log, 1, 0, epoch=5)
-    refused(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: log.producer_state.start_verification(1, 4, 0, False))
-
-
-# Rules C.3 start/3 and C.5/2.
-def test_verification_keeps_the_lowest_sequence(log: PartitionLog) -> None:
-    guard = log.producer_state.start_verification(1, 0, 3, False)
-    assert log.producer_state.start_verification(1, 0, 0, False) == guard
-    refused(
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        lambda: append_raw(log, batch(1, **(TXN | {"base_sequence": 3})), transaction_guard=guard),
-    )
-    append_raw(log, batch(3, **TXN), transaction_guard=guard)
-    append_raw(log, batch(1, **(TXN | {"base_sequence": 3})))
-
-
-# Rule C.3 start/4.
-def test_a_higher_epoch_replaces_the_verified_sequence(log: PartitionLog) -> None:
-    guard = log.producer_state.start_verification(1, 0, 0, False)
-    assert log.producer_state.start_verification(1, 1, 9, False) == guard
-    append_raw(log, batch(1, **(TXN | {"producer_epoch": 1, "base_sequence": 9})), transaction_guard=guard)
-
-
-# Rule C.3 guard/5.
-def test_verifications_expire(log: PartitionLog) -> None:
-    guard = log.producer_state.start_verification(1, 0, 0, False)
-    log.expire_producers(NOW_MS, 1000)
-    log.expire_producers(NOW_MS + 999, 1000)
-    assert log.producer_state.start_verification(1, 0, 0, False) == guard
-    log.expire_producers(NOW_MS + 1000, 1000)
-    assert log.producer_state.start_verification(1, 0, 0, False) != guard
-
-
 # Rules C.6/6 and C.7/3.
 def test_new_epoch_continues_the_open_transaction(log: PartitionLog) -> None:
     """The first offset does not change: the coming marker decides the data of both epochs."""
@@ -494,22 +427,6 @@ def test_marker_without_data_adds_no_index_entry(log: PartitionLog) -> None:
     )
 
 
-# Rules C.2/1, C.6/5, C.5/9 and C.1/25.
-def test_marker_with_the_next_epoch_resets_sequences(log: PartitionLog) -> None:
-    produce(log, 1, 0, 5, epoch=0)
-    end(log, 1, commit=True, epoch=1, version=2)
-    refused(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: produce(log, 1, 5, epoch=0, transactional=False))
-    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, lambda: produce(log, 1, 5, epoch=1, transactional=False))
-    assert produce(log, 1, 0, epoch=1).base_offset == 6
-
-
-def test_marker_with_the_same_epoch_continues_sequences(log: PartitionLog) -> None:
-    produce(log, 1, 0, 5)
-    end(log, 1, commit=False)
-    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, lambda: produce(log, 1, 9))
-    assert produce(log, 1, 5).base_offset == 6
-
-
 # Rules C.6/3 and C.6/7.
 def test_repeated_marker_is_appended_again(log: PartitionLog) -> None:
     produce(log, 1, 0, epoch=0)
@@ -528,42 +445,22 @@ def test_producers_expire_by_record_timestamp(log: PartitionLog) -> None:
     assert produce(log, 1, 4711, transactional=False).base_offset == 2
 
 
-# Rule C.7/4.
-def test_late_transactions_are_counted(log: PartitionLog) -> None:
-    assert not log.producer_state.has_late_transaction(NOW_MS + DAY_MS, 900_000)
-    produce(log, 1, 0)
-    assert not log.producer_state.has_late_transaction(NOW_MS + 1_200_000, 900_000)
-    assert log.producer_state.has_late_transaction(NOW_MS + 1_200_001, 900_000)
-    end(log, 1, commit=True)
-    assert not log.producer_state.has_late_transaction(NOW_MS + DAY_MS, 900_000)
-
-
-def rolled(settings: dict[str, str], batches: list[bytes]) -> list[int]:
-    storage = MemoryStorage()
+# Rule C.1/21.
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"segment.bytes": str(2 * len(batch(1)))},
+        {"internal.segment.bytes": str(2 * len(batch(1)))},
+        {"segment.ms": "100"},
+        {"segment.index.bytes": "24", "index.interval.bytes": "0"},
+    ],
+    ids=["size", "internal size", "age of the records", "full index"],
+)
+def test_segments_roll(settings: dict[str, str], storage: MemoryStorage) -> None:
     log = open_log(storage, settings)
-    for data in batches:
-        append_raw(log, data)
-    return [int(name[:20]) for name in storage.list_folder("topic-0") if name.endswith(".log")]
-
-
-# Rule C.1/21.
-def test_segments_roll_by_size() -> None:
-    size = len(batch(1))
-    assert rolled({"segment.bytes": str(2 * size)}, [batch(1)] * 5) == [0, 2, 4]
-    assert rolled({"internal.segment.bytes": str(2 * size)}, [batch(1)] * 5) == [0, 2, 4]
-
-
-# Rule C.1/21.
-def test_segments_roll_by_the_age_of_their_records() -> None:
-    times = [NOW_MS, NOW_MS + 100, NOW_MS + 101, NOW_MS + 50, NOW_MS + 202]
-    batches = [batch(1, timestamp_ms=time) for time in times]
-    assert rolled({"segment.ms": "100"}, batches) == [0, 2, 4]
-
-
-# Rule C.1/21.
-def test_segments_roll_when_an_index_is_full() -> None:
-    settings = {"segment.index.bytes": "24", "index.interval.bytes": "0"}
-    assert rolled(settings, [batch(1)] * 6) == [0, 2, 4]
+    for after_ms in (0, 100, 101, 50, 202):
+        append_raw(log, batch(1, timestamp_ms=NOW_MS + after_ms))
+    assert [int(name[:20]) for name in storage.list_folder("topic-0") if name.endswith(".log")] == [0, 2, 4]
 
 
 # Rules C.1/21 and C.9/4.

@@ -119,18 +119,6 @@ def test_marker_is_kept_while_its_data_remains() -> None:
     assert not any(header.has_delete_horizon for header, _ in batches(log))
 
 
-def test_keys_equal_to_a_marker_key_are_kept() -> None:
-    _, log = world()
-    transact(log, 1, 0, b"a", commit=True)
-    commit_key = b"\x00\x00\x00\x01"
-    transact(log, 1, 1, commit_key, commit=True)
-    write(log, [(b"z", b"1")])
-    roll(log)
-    log.compact(NOW_MS)
-    assert marker_offsets(log) == [1, 3]
-    assert view(consume(log)) == {b"a": b"0", commit_key: b"1", b"z": b"1"}
-
-
 # Producers
 
 

@@ -326,6 +326,8 @@ def sequence_of(producer: Producer, choice: str) -> int:
     return (sent[-1].last + (2 if choice == "gap" else 1)) % WRAP
 
 
+# Rules C.1/23, C.2/2, C.2/3, C.3 start/1, C.3 start/3, C.3 start/4, C.3 guard/4, C.3 guard/5, C.4/1, C.5/2, C.5/7,
+# C.5/9 and C.6/5.
 @examples(120)
 @given(HISTORIES)
 # Short waits add up until a verification expires.

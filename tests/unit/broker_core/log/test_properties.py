@@ -1,17 +1,15 @@
 """The partition log compared with simple models, with crashes at any point."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
-from broker_core.log.producer_entry import BatchMetadata, ProducerStateEntry
-from broker_core.log.producer_state import SENTINEL, AppendOrigin, ProducerState
-from broker_core.records.header import BatchHeader, iter_headers
+from broker_core.log.producer_entry import ProducerStateEntry
+from broker_core.log.producer_state import ProducerState
+from broker_core.records.header import iter_headers
 from broker_core.simulation.disk import MemoryStorage
 from tests.support.examples import examples
 from tests.support.partition_logs import (
@@ -19,7 +17,6 @@ from tests.support.partition_logs import (
     NOW_MS,
     UNCOMMITTED,
     append,
-    batch,
     end,
     newest_only,
     open_log,
@@ -182,6 +179,7 @@ def assert_reads_equal_brute_force(writer: Writer, max_bytes: int) -> None:
                 assert result.aborted is None
 
 
+# Rules C.6/6, C.8/6 and C.8/7.
 @EXAMPLES
 @given(OPERATIONS, st.sampled_from([1, 150, 10_000]))
 def test_offsets_and_reads_match_brute_force(operations: list[Any], max_bytes: int) -> None:
@@ -287,150 +285,6 @@ def test_crash_leaves_a_prefix_with_everything_synced(steps: list[Step]) -> None
         assert log.leader_epochs.latest == (0 if writer.stored else -1)
         synced = min(synced, log.log_end_offset)
     assert_reads_equal_brute_force(writer, 150)
-
-
-class Sent(NamedTuple):
-    """A batch of the producer state test."""
-
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    count: int
-    transactional: bool
-
-
-SENT = st.builds(
-    Sent,
-    st.integers(1, 2),
-    st.integers(0, 2),
-    st.sampled_from([0, 1, 2, 3, 4, 2**31 - 2, 2**31 - 1]),
-    st.integers(1, 3),
-    st.booleans(),
-)
-ENDED = st.tuples(st.integers(1, 2), st.integers(0, 2), st.integers(0, 1), st.booleans())
-
-
-@dataclass
-class DumbProducer:
-    """A model that keeps all batches of one producer and follows the text of the KIPs."""
-
-    epoch: int = -1
-    coordinator_epoch: int = -1
-    batches: list[tuple[int, int, int]] = field(default_factory=list)
-    open_since: int | None = None
-
-    def judge(self, sent: Sent) -> ErrorCode | int:
-        """Return the error, the offset of the batch that this one repeats, or -1 to append."""
-        last_sequence = (sent.base_sequence + sent.count - 1) % 2**31
-        for first, last, offset in self.batches[-5:]:
-            if sent.producer_epoch == self.epoch and (first, last) == (sent.base_sequence, last_sequence):
-                return offset
-        if sent.producer_epoch < self.epoch:
-            return ErrorCode.INVALID_PRODUCER_EPOCH
-        if self.epoch >= 0:
-            if sent.producer_epoch > self.epoch:
-                expected = 0
-            else:
-                expected = (self.batches[-1][1] + 1) % 2**31 if self.batches else 0
-            if sent.base_sequence != expected:
-                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        if self.open_since is not None and not sent.transactional:
-            return ErrorCode.INVALID_TXN_STATE
-        return -1
-
-    def take(self, sent: Sent, offset: int) -> None:
-        if sent.producer_epoch != self.epoch:
-            self.batches = []
-        self.epoch = sent.producer_epoch
-        self.batches.append((sent.base_sequence, (sent.base_sequence + sent.count - 1) % 2**31, offset))
-        if sent.transactional and self.open_since is None:
-            self.open_since = offset
-
-
-def judged(state: ProducerState, header: BatchHeader) -> ErrorCode | int:
-    try:
-        duplicate: BatchMetadata | None = state.check_batch(
-            header, origin=AppendOrigin.CLIENT, guard=SENTINEL, verification_enabled=False
-        )
-    except KafkaError as error:
-        return error.code
-    return -1 if duplicate is None else duplicate.first_offset
-
-
-def entries_of(dumb: dict[int, DumbProducer]) -> Iterator[tuple[Any, ...]]:
-    for producer_id, producer in sorted(dumb.items()):
-        last = producer.batches[-1][1] if producer.batches else -1
-        yield (
-            producer_id,
-            producer.epoch,
-            producer.coordinator_epoch,
-            producer.open_since,
-            last,
-            len(producer.batches[-5:]),
-        )
-
-
-@EXAMPLES
-@given(st.lists(SENT | ENDED, max_size=60))
-def test_producer_state_matches_a_simple_model(history: list[Any]) -> None:
-    state, dumb, offset = ProducerState(), dict[int, DumbProducer](), 0
-    for event in history:
-        producer = replace(dumb.get(event[0], DumbProducer()))
-        if isinstance(event, Sent):
-            header = BatchHeader.parse(
-                batch(
-                    event.count,
-                    producer_id=event.producer_id,
-                    producer_epoch=event.producer_epoch,
-                    base_sequence=event.base_sequence,
-                    is_transactional=event.transactional,
-                )
-            )
-            verdict = judged(state, header)
-            assert verdict == producer.judge(event)
-            if verdict != -1:
-                continue
-            state.apply_batch(header, offset)
-            producer.batches = list(producer.batches)
-            producer.take(event, offset)
-            offset += event.count
-        else:
-            producer_id, epoch, coordinator_epoch, commit = event
-            fenced = producer.epoch > epoch
-            zombie = producer.coordinator_epoch > coordinator_epoch
-            try:
-                state.check_marker(producer_id, epoch, coordinator_epoch, 0)
-            except KafkaError as error:
-                assert error.code is (
-                    ErrorCode.INVALID_PRODUCER_EPOCH if fenced else ErrorCode.TRANSACTION_COORDINATOR_FENCED
-                )
-                assert fenced or zombie
-                continue
-            assert not (fenced or zombie)
-            done = state.apply_marker(
-                producer_id,
-                epoch,
-                offset=offset,
-                aborted=not commit,
-                coordinator_epoch=coordinator_epoch,
-                timestamp_ms=NOW_MS,
-            )
-            assert (done and done.first_offset) == producer.open_since
-            producer.batches = producer.batches if epoch == producer.epoch else []
-            producer.epoch, producer.coordinator_epoch, producer.open_since = epoch, coordinator_epoch, None
-            offset += 1
-        dumb[event[0]] = producer
-        assert [
-            (
-                entry.producer_id,
-                entry.producer_epoch,
-                entry.coordinator_epoch,
-                entry.current_txn_first_offset,
-                entry.last_sequence,
-                len(entry.batches),
-            )
-            for entry in state.entries
-        ] == list(entries_of(dumb))
 
 
 def test_loaded_state_restores_its_open_transactions() -> None:

@@ -30,24 +30,6 @@ def drain(log: PartitionLog, isolation: IsolationLevel, max_bytes: int, start: i
         at = result.next_offset
 
 
-@pytest.mark.parametrize("settings", [{}, SMALL])
-@pytest.mark.parametrize("max_bytes", [0, 1, 70, 140, 150, 215, 10_000])
-def test_every_batch_is_read_once(settings: dict[str, str], max_bytes: int) -> None:
-    log = open_log(settings=settings)
-    for count in (1, 3, 2, 1, 1, 5, 1):
-        append(log, count)
-    assert drain(log, UNCOMMITTED, max_bytes) == [0, 1, 4, 6, 7, 8, 13]
-    assert drain(log, COMMITTED, max_bytes, 8) == [8, 13]
-
-
-def test_offset_inside_a_batch_returns_the_whole_batch(log: PartitionLog) -> None:
-    append(log, 5)
-    append(log, 5)
-    for offset in range(5):
-        assert offsets(log.read(offset, 1, UNCOMMITTED).records) == [0]
-    assert offsets(log.read(7, 9999, UNCOMMITTED).records) == [5]
-
-
 def test_batch_over_the_limit_is_returned_only_on_request(log: PartitionLog) -> None:
     append(log, value=bytes(1000))
     assert log.read(0, 500, UNCOMMITTED, min_one_batch=False).records == b""
@@ -85,29 +67,6 @@ def test_open_transaction_limits_read_committed(log: PartitionLog) -> None:
     assert log.read(0, 9999, UNCOMMITTED).aborted is None
     assert log.read(8, 9999, COMMITTED).aborted == [(1, 2)]
     assert log.read(9, 9999, COMMITTED).aborted == []
-
-
-# Rule C.8/6.
-def test_aborted_list_ends_at_the_last_offset_read(log: PartitionLog) -> None:
-    produce(log, 1, 0)
-    end(log, 1, commit=False)
-    produce(log, 2, 0)
-    end(log, 2, commit=False)
-    size = len(batch(1))
-    assert log.read(0, size, COMMITTED).aborted == [(1, 0)]
-    assert log.read(2, size, COMMITTED).aborted == [(2, 2)]
-    assert log.read(0, 9999, COMMITTED).aborted == [(1, 0), (2, 2)]
-
-
-# Rules C.6/6 and C.8/7.
-def test_aborted_transaction_over_several_segments_is_listed() -> None:
-    log = open_log(settings=SMALL)
-    for sequence in range(8):
-        produce(log, 1, sequence)
-    end(log, 1, commit=False)
-    assert len([1 for entry in log.aborted_transactions() if entry == (1, 0, 8, 9)]) == 1
-    for offset in range(9):
-        assert log.read(offset, 1, COMMITTED).aborted == [(1, 0)]
 
 
 def test_bytes_below_the_last_stable_offset_are_counted() -> None:

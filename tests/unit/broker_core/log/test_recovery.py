@@ -281,12 +281,6 @@ def test_transaction_index_is_rebuilt_from_an_older_snapshot_if_the_nearest_is_d
     assert_same(reopened(storage), before)
 
 
-def test_partial_aborted_entry_is_removed() -> None:
-    storage, before = world()
-    overwrite(storage, path(0, "txnindex"), lambda data: data + data[:20])
-    assert_same(reopened(storage), before)
-
-
 TAILS = [b"\0", bytes(11), bytes(61), bytes(500), batch(1, base_offset=0), b"\xff" * 70, batch(3)[:40]]
 
 
@@ -503,16 +497,6 @@ def test_empty_indexes_of_nonempty_segments_are_rebuilt(damage: Callable[[bytes]
     assert {name: dict(storage.files())[name] for name in original if "index" in name} == {
         name: data for name, data in original.items() if "index" in name
     }
-    assert_same(log, before)
-
-
-def test_rebuilt_leader_epochs_are_saved() -> None:
-    storage, before = world()
-    storage.delete(f"{FOLDER}/leader-epoch-checkpoint")
-    assert found(reopened(storage)) == [LogCondition.EPOCHS_MISSING]
-    storage.crash()
-    log = reopened(storage)
-    assert found(log) == []
     assert_same(log, before)
 
 

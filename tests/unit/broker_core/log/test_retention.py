@@ -163,13 +163,6 @@ def test_truncation_removes_records(offset: int, storage: MemoryStorage) -> None
     assert [record.value for _, _, record in again.read_journal()] == [b"v"] * left + [b"new"]
 
 
-def test_truncation_removes_a_straddling_batch_completely(log: PartitionLog) -> None:
-    append(log, 2)
-    append(log, 5)
-    truncate(log, 4)
-    assert log.log_end_offset == 2
-
-
 # Rules C.11/1 and C.11/4.
 def test_truncation_reopens_a_transaction_whose_marker_is_removed(log: PartitionLog) -> None:
     produce(log, 1, 0)
@@ -182,16 +175,6 @@ def test_truncation_reopens_a_transaction_whose_marker_is_removed(log: Partition
     assert [entry.producer_id for entry in log.producers()] == [1]
     end(log, 1, commit=True)
     assert log.last_stable_offset == 2
-
-
-# Rule C.11/1.
-def test_truncation_removes_a_whole_transaction(log: PartitionLog) -> None:
-    append(log, 2)
-    produce(log, 1, 0)
-    truncate(log, 2)
-    assert log.first_unstable_offset is None
-    assert log.read(0, 999, COMMITTED).aborted == []
-    assert log.producers() == []
 
 
 def test_truncation_truncates_leader_epochs(log: PartitionLog) -> None:

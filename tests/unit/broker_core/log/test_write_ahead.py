@@ -70,6 +70,13 @@ def step(storage: WriteAheadStorage, files: list[File], size_bytes: int = 4) -> 
     assert storage.start_syncs(files, size_bytes, lambda: None) is None
 
 
+def write_to(storage: WriteAheadStorage, files: list[File], data: bytes = b"data") -> None:
+    """Append to each file, in one step."""
+    for file in files:
+        file.append(data)
+    step(storage, files, len(data) * len(files))
+
+
 def size_of_frames(storage: MemoryStorage) -> int:
     """Return where the newest frames end; each has a header of twelve bytes."""
     return sum(12 + len(frame) for frame in frames(dict(storage.files()).get(LOG, b"")))
@@ -90,9 +97,7 @@ def test_a_step_is_one_sync() -> None:
     files = opened(storage, *FILES)
     disk.syncs.clear()
     for _ in range(5):
-        for file in files:
-            file.append(b"data")
-        step(storage, files, 12)
+        write_to(storage, files)
     assert disk.syncs == {LOG: 5}
 
 
@@ -101,9 +106,7 @@ def test_a_step_reads_no_file() -> None:
     storage = WriteAheadStorage(disk, checkpoint_bytes=10_000)
     files = opened(storage, *FILES)
     disk.reads.clear()
-    for file in files:
-        file.append(b"data")
-    step(storage, files, 12)
+    write_to(storage, files)
     assert size_of_frames(disk) > 0
     assert not disk.reads
 
@@ -124,9 +127,7 @@ def test_a_checkpoint_is_one_sync_of_each_file() -> None:
     storage = WriteAheadStorage(disk, checkpoint_bytes=10_000)
     files = opened(storage, *FILES)
     for _ in range(5):
-        for file in files:
-            file.append(b"data")
-        step(storage, files, 12)
+        write_to(storage, files)
     disk.syncs.clear()
     storage.checkpoint()
     assert {path: disk.syncs[path] for path in FILES} == dict.fromkeys(FILES, 1)
@@ -138,9 +139,7 @@ def test_a_large_write_ahead_log_causes_a_checkpoint(disk: MemoryStorage) -> Non
     files = opened(storage, *FILES)
     sizes = []
     for _ in range(30):
-        for file in files:
-            file.append(b"data")
-        step(storage, files, 12)
+        write_to(storage, files)
         sizes.append(size_of_frames(disk))
     assert 0 < max(sizes) < 700
     assert any(later < earlier for earlier, later in itertools.pairwise(sizes))
@@ -152,9 +151,7 @@ def test_a_write_ahead_log_seldom_grows(disk: MemoryStorage) -> None:
     files = opened(storage, *FILES)
     sizes = set()
     for _ in range(200):
-        for file in files:
-            file.append(b"data")
-        step(storage, files, 12)
+        write_to(storage, files)
         sizes.add(disk.open(LOG).size())
     assert len(sizes) <= 17
     assert max(sizes) < 3_200 + 200 + 100
@@ -169,18 +166,6 @@ def test_many_bytes_of_one_file_are_not_copied() -> None:
         file.append(bytes(size))
         step(storage, [file], size)
         assert disk.syncs == syncs
-
-
-def test_a_step_without_files_ends_at_once() -> None:
-    storage = WriteAheadStorage(MemoryStorage(), checkpoint_bytes=10_000)
-    step(storage, [], 0)
-
-
-def test_a_step_without_new_bytes_ends_at_once() -> None:
-    storage = WriteAheadStorage(MemoryStorage(), checkpoint_bytes=10_000)
-    files = opened(storage, *FILES)
-    step(storage, files, 0)
-    assert [file.read(0, 9) for file in files] == [b"first"] * 3
 
 
 def test_a_step_may_name_a_file_twice() -> None:
@@ -203,9 +188,7 @@ def test_a_file_with_more_unsynced_bytes_than_a_frame_may_have_is_synced_itself(
         files[0].append(bytes(60_000))
     for _ in range(2):
         before = size_of_frames(disk)
-        for file in files:
-            file.append(b"data")
-        step(storage, files, 12)
+        write_to(storage, files)
         frames_bytes = size_of_frames(disk) - before
         assert 0 < frames_bytes < 200
     disk.crash()
@@ -220,9 +203,7 @@ def test_a_step_during_the_sync_of_a_file_waits_for_no_byte_of_that_sync(disk: M
     files = opened(storage, *FILES)
     files[0].append(b"before,")
     end = files[0].begin_sync()
-    for file in files:
-        file.append(b"meanwhile")
-    step(storage, files, 27)
+    write_to(storage, files, b"meanwhile")
     disk.crash()
     WriteAheadStorage(disk, checkpoint_bytes=10_000)
     assert disk.open(FILES[0]).read(0, 99) == b"firstbefore,meanwhile"
@@ -261,9 +242,7 @@ def with_a_frame(disk: MemoryStorage) -> WriteAheadStorage:
     """Return a storage whose files have a write that only the write-ahead log has made durable."""
     storage = WriteAheadStorage(disk, checkpoint_bytes=10_000)
     files = opened(storage, *FILES)
-    for file in files:
-        file.append(b"data")
-    step(storage, files, 12)
+    write_to(storage, files)
     return storage
 
 
@@ -281,11 +260,6 @@ def test_closing_removes_the_write_ahead_log(disk: MemoryStorage) -> None:
     disk.crash()
     WriteAheadStorage(disk)
     assert {path: data for path, data in disk.files() if data} == dict.fromkeys(FILES, b"firstdata")
-
-
-def test_a_storage_without_writes_can_be_closed(disk: MemoryStorage) -> None:
-    WriteAheadStorage(disk, checkpoint_bytes=10_000).close()
-    assert not dict(disk.files())
 
 
 def test_opening_a_storage_without_a_write_ahead_log_writes_nothing(disk: MemoryStorage) -> None:
@@ -422,9 +396,7 @@ def test_no_byte_is_in_two_frames(disk: MemoryStorage) -> None:
     files = opened(storage, *FILES)
     sizes = [size_of_frames(disk)]
     for _ in range(4):
-        for file in files:
-            file.append(b"data")
-        step(storage, files, 12)
+        write_to(storage, files)
         sizes.append(size_of_frames(disk))
     assert len({later - earlier for earlier, later in itertools.pairwise(sizes)}) == 1
 
