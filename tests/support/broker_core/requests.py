@@ -126,6 +126,33 @@ def offset_commit(
     )
 
 
+def plain_commit(offset: int, *, group: str = "group", topics: Sequence[str] = (TOPIC,), partition: int = 0) -> Any:
+    """Return an OffsetCommit without a member of one offset for one partition of each topic."""
+    part = {"partition_index": partition, "committed_offset": offset, "committed_leader_epoch": -1}
+    return filled(
+        m.OffsetCommitRequest,
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        topics=[{"name": topic, "partitions": [part | {"committed_metadata": ""}]} for topic in topics],
+    )
+
+
+def first_join(group_instance_id: str | None = None) -> Any:
+    """Return a JoinGroup of a client that has no member id yet."""
+    return filled(
+        m.JoinGroupRequest,
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id="",
+        group_instance_id=group_instance_id,
+        protocol_type="consumer",
+        protocols=[{"name": "range", "metadata": b""}],
+    )
+
+
 def waiting_produce(client, monkeypatch):
     """Send a produce request of the next transaction that waits for the end of the previous one; return its client."""
     client.cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)

@@ -8,7 +8,6 @@ from broker_core import EmbeddedBroker
 from broker_core.errors import ErrorCode, KafkaError
 
 BROKERS = (1, 2, 3)
-TRANSACTIONS, PARTITIONS = 6, 3
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +15,7 @@ def kafka() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(
         listeners={},
         brokers=3,
-        topics={"t": 1, "moving": PARTITIONS},
+        topics={"t": 1},
         config={"transaction.state.log.num.partitions": "3"},
     ) as kafka:
         yield kafka
@@ -65,8 +64,3 @@ def test_move_from_a_fault_action_is_immediate_without_deadlock(kafka: EmbeddedB
         return kafka.leader(("t", 0))
 
     assert kafka._call(move) == wanted == kafka.leader(("t", 0))
-
-
-def test_unstarted_broker_refuses_moves() -> None:
-    with pytest.raises(RuntimeError, match="not running"):
-        EmbeddedBroker(listeners={}, brokers=2).move_leader(("t", 0), 1)

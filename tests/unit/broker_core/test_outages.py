@@ -158,18 +158,6 @@ def test_returning_coordinator_completes_prepared_transactions(protocol: int, co
 
 
 @protocols
-def test_transaction_continues_after_an_outage_shorter_than_its_timeout(protocol: int, world: MovesWorld) -> None:
-    world.write(P0)
-    owner = take_away(world, world.state_partition)
-    pass_ms(world, 40_000)
-    give_back(world, world.state_partition, owner)
-    assert world.state() == "Ongoing"
-    world.write(P1)
-    assert world.end(commit=True)[0] is E.NONE
-    assert world.state() == "CompleteCommit"
-
-
-@protocols
 def test_transaction_times_out_when_its_coordinator_returns(protocol: int, world: MovesWorld) -> None:
     world.write()
     owner = take_away(world, world.state_partition)

@@ -12,7 +12,7 @@ from broker_core.errors import ErrorCode
 from broker_core.installed import parts
 from broker_core.records.header import iter_headers
 from broker_core.simulation.disk import MemoryStorage
-from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition, coordinator_partition
+from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from tests.support.broker_core.requests import (
     TOPIC,
     described_state,
@@ -20,7 +20,6 @@ from tests.support.broker_core.requests import (
     fetch,
     fetched,
     init_producer,
-    produce,
     produced,
     records,
     transactional,
@@ -92,16 +91,6 @@ def test_open_transaction_survives_a_crash_and_can_be_committed(client, storage)
     assert fetched(again, 0, isolation=1).last_stable_offset == 3
 
 
-def test_delayed_fetch_completes_when_a_record_arrives(client):
-    reader = DirectClient(client.cluster)
-    request, version = fetch(0, max_wait_ms=5000)
-    reader.post(request, version)
-    assert reader.take() is None
-    produced(client, records(1))
-    answer = reader.take()
-    assert answer is not None and answer.responses[0].partitions[0].records
-
-
 def test_delayed_read_committed_fetch_waits_for_the_end_of_the_transaction(client):
     reader = DirectClient(client.cluster)
     identity = init_producer(client)
@@ -122,48 +111,6 @@ def test_delayed_fetch_returns_empty_at_its_deadline(client):
     assert client.take() is None
     client.cluster.advance(client.cluster.now_ms + 1)
     assert not client.take().responses[0].partitions[0].records
-
-
-def test_pipelined_requests_are_answered_in_order(client):
-    request, version = fetch(0, max_wait_ms=500)
-    client.post(request, version)
-    client.post(*produce(records(1)))
-    assert client.take() is None, "the produce request must wait for the fetch before it"
-    client.cluster.advance(client.cluster.now_ms + 500)
-    assert type(client.take()).__name__ == "FetchResponse"
-    assert client.take().responses[0].partition_responses[0].base_offset == 0
-
-
-def test_failed_produce_without_acks_closes_the_connection(client):
-    request, version = produce(records(1), acks=0, partition=9)
-    client.post(request, version)
-    assert (client.closed, client.sent) == (True, [])
-
-
-def test_timed_out_transaction_fences_its_producer(client):
-    identity = init_producer(client)
-    produced(client, transactional(identity), transactional_id="id", version=12)
-    client.cluster.advance(client.cluster.now_ms + 60_000 + 10_001)
-    assert described_state(client) == "CompleteAbort"
-    late = produced(client, transactional(identity, sequence=1), transactional_id="id", version=12)
-    assert late.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
-
-
-def test_moved_coordinator_resumes_the_state_of_the_old_one():
-    cluster = direct_cluster(brokers=2)
-    cluster.controller.create_topic(TOPIC, 1)
-    state_topic = cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
-    partition = TopicPartition(TRANSACTION_STATE_TOPIC, coordinator_partition("id", len(state_topic.partitions)))
-    old = cluster.metadata.leadership(partition).leader
-    leader = DirectClient(cluster, cluster.metadata.leadership(TopicPartition(TOPIC, 0)).leader)
-    clients = {broker: DirectClient(cluster, broker) for broker in (1, 2)}
-    identity = init_producer(clients[old])
-    produced(leader, transactional(identity), transactional_id="id", version=12)
-    new = 3 - old
-    cluster.controller.move_leader(partition, new)
-    assert end_transaction(clients[old], identity, commit=True).error_code == ErrorCode.NOT_COORDINATOR
-    assert end_transaction(clients[new], identity, commit=True).error_code == 0
-    assert described_state(clients[new]) == "CompleteCommit"
 
 
 def test_former_leader_refuses_writes():

@@ -54,6 +54,7 @@ def test_transaction_open_during_a_level_change_ends_in_its_client_version(
     ends_well(world, commit=commit, aborted=0 if commit else 1)
 
 
+# Rule A.15/6.
 @protocols
 @changes
 @ends
@@ -116,35 +117,6 @@ def test_epoch_overflow_in_progress_survives_a_downgrade(later: int, monkeypatch
     world.go_on_as(following)
     world.write()
     ends_well(world, commit=True, aborted=0)
-
-
-def test_state_records_use_the_version_of_the_feature_level() -> None:
-    world = MovesWorld(protocol=CLASSIC, level=0)
-    assert world.init() is E.NONE
-    for level in (1, 2, 0):
-        world.set_level(level)
-        assert world.init() is E.NONE
-    log = world.cluster.logs.get(world.state_partition, world.cluster.now_ms)
-    assert [record.value[1] for _, _, record in log.read_journal() if record.value] == [0, 1, 1, 0]
-
-
-def test_v1_and_v2_clients_interleave_on_one_partition() -> None:
-    old = MovesWorld(protocol=CLASSIC, brokers=1, transactional_id="old")
-    new = MovesWorld(protocol=V2, beside=old, transactional_id="new")
-    assert old.init() is new.init() is E.NONE
-    aborted = 0
-    for number in range(6):
-        old.write()
-        new.write()
-        assert old.fetched(PARTITIONS[0], 1).last_stable_offset < old.fetched(PARTITIONS[0], 0).high_watermark
-        first, second = (old, new) if number % 2 else (new, old)
-        for world, commit in ((first, number % 3 > 0), (second, number % 3 < 2)):
-            error, following = world.end(commit=commit)
-            assert error is E.NONE
-            world.go_on_as(following)
-            aborted += not commit
-        assert [old.outcome(one) for one in PARTITIONS] == [(True, aborted)] * 2
-    assert (old.identity.producer_epoch, new.identity.producer_epoch) == (0, 6)
 
 
 @protocols

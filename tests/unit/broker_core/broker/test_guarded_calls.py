@@ -8,8 +8,7 @@ from broker_core.broker.handlers import fetch as fetching
 from broker_core.broker.handlers import groups, produce
 from broker_core.errors import ErrorCode
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from broker_core.wire import messages as m
-from tests.support.broker_core.requests import TOPIC, fetch, init_producer, produced, records, transactional
+from tests.support.broker_core.requests import TOPIC, fetch, first_join, init_producer, produced, records, transactional
 from tests.support.broker_core.requests import produce as produce_request
 from tests.support.direct import DirectClient, direct_cluster
 
@@ -69,27 +68,13 @@ def test_fetch_that_fails_at_its_deadline(cluster, monkeypatch, caplog):
     assert len(logged(caplog)) == 1
 
 
-def join_request(name):
-    form = m.JoinGroupRequest.JoinGroupRequestProtocol
-    return m.JoinGroupRequest(
-        group_id="g",
-        session_timeout_ms=10_000,
-        rebalance_timeout_ms=10_000,
-        member_id="",
-        group_instance_id=name,
-        protocol_type="consumer",
-        protocols=[form(name="range", metadata=b"")],
-        reason=None,
-    )
-
-
 def test_join_whose_response_fails_while_another_request_is_handled(monkeypatch, caplog):
     cluster = direct_cluster(settings={"group.initial.rebalance.delay.ms": "3000"})
     cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     clients = [DirectClient(cluster) for _ in range(3)]
     clients[1].client_id = "unlucky"
     for number, client in enumerate(clients):
-        client.post(join_request(f"i{number}"), 9)
+        client.post(first_join(f"i{number}"), 9)
     monkeypatch.setattr(groups, "_joined", failing_for(clients[1], groups._joined))
     for _ in range(4):
         cluster.advance(cluster.now_ms + 3000)

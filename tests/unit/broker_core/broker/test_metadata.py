@@ -71,13 +71,6 @@ def test_name_that_differs_only_in_dots_is_refused_until_the_other_topic_is_dele
     metadata.check_new_topic("a_b.c")
 
 
-def test_moved_leader_has_a_higher_epoch():
-    metadata = opened(Journal())
-    metadata.create_topic("t", UUID(int=1), 1, {})
-    assert metadata.move_leader(TopicPartition("t", 0), 2) == Leadership(2, 1, (1, 2))
-    assert metadata.leadership(TopicPartition("t", 0)) == Leadership(2, 1, (1, 2))
-
-
 def test_replicas_are_kept_over_a_restart():
     journal = Journal()
     before = opened(journal, brokers=(1, 2, 3))
@@ -127,19 +120,6 @@ def test_reassignment_that_waits_is_complete_when_the_cluster_opens():
     assert opened(journal, brokers=(1, 2)).topic("t").partitions == [Leadership(1, 1, (3, 2, 1), (3,), (1,))]
     [done] = opened(journal, brokers=(1, 2, 3)).topic("t").partitions
     assert (done.leader, done.replicas, done.is_reassigned) == (3, (3, 2), False)
-
-
-def test_producer_ids_are_never_reused_after_a_restart():
-    journal = Journal()
-    blocks = [opened(journal).allocate_producer_ids() for _ in range(3)]
-    assert [first for first, _ in blocks] == [0, 1000, 2000]
-
-
-def test_the_features_epoch_grows_with_each_change():
-    metadata = opened(Journal())
-    first = metadata.features_epoch
-    metadata.set_feature(TRANSACTION_VERSION, 1)
-    assert (metadata.transaction_version, metadata.features_epoch > first) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from broker_core.wire import messages as m
 from tests.support.broker_core.moves_world import (
     END,
     PARTITIONS,
-    V2,
     MovesWorld,
     complete,
     ends,
@@ -25,15 +24,6 @@ from tests.support.broker_core.moves_world import (
 
 E = ErrorCode
 P0, P1 = PARTITIONS
-
-
-@protocols
-def test_coordinator_move_while_empty_lets_the_id_begin_there(protocol: int, world: MovesWorld) -> None:
-    old, new = world.move(world.state_partition)
-    assert world.state(old) == "NOT_COORDINATOR"
-    assert world.state(new) == "Empty"
-    assert world.add(P0, old) is E.NOT_COORDINATOR
-    finish_one_more(world)
 
 
 @protocols
@@ -51,17 +41,6 @@ def test_coordinator_move_while_ongoing_keeps_the_transaction_open(protocol: int
     assert [world.outcome(one) for one in PARTITIONS] == [(True, 0 if commit else 1)] * 2
     world.go_on_as(following)
     finish_one_more(world, aborted_before=0 if commit else 1)
-
-
-@protocols
-def test_coordinator_move_while_ongoing_keeps_the_transaction_start_time(protocol: int, world: MovesWorld) -> None:
-    world.write(P0)
-    world.cluster.advance(world.cluster.now_ms + 40_000)
-    world.write(P1)
-    world.move(world.state_partition)
-    world.cluster.advance(world.cluster.now_ms + 31_000)
-    assert world.state() == "CompleteAbort"
-    assert [world.outcome(one) for one in PARTITIONS] == [(True, 1)] * 2
 
 
 @protocols
@@ -121,40 +100,6 @@ def test_coordinator_move_between_decision_and_response_keeps_both(
     assert [world.outcome(one) for one in PARTITIONS] == [(True, 0 if commit else 1)] * 2
 
 
-@protocols
-@ends
-def test_repeated_coordinator_moves_while_prepared_keep_the_outcome(
-    protocol: int, commit: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = open_world(protocol, brokers=3)
-    world.write()
-    with monkeypatch.context() as patch:
-        held = holding_markers(patch)
-        world.end(commit=commit)
-        for _ in range(4):
-            world.move(world.state_partition)
-            assert world.state() == prepared(commit)
-    assert [order.end.coordinator_epoch for order in held] == list(range(5))
-    assert {(order.end.producer, order.end.commit) for order in held} == {held[0].end[:2]}
-    world.move(world.state_partition)
-    assert world.state() == complete(commit)
-    assert [world.outcome(one) for one in PARTITIONS] == [(True, 0 if commit else 1)] * 2
-
-
-@protocols
-@ends
-def test_coordinator_move_when_complete_recognizes_the_retry(protocol: int, commit: bool, world: MovesWorld) -> None:
-    world.write()
-    error, following = world.end(commit=commit)
-    assert error is E.NONE
-    world.move(world.state_partition)
-    assert world.state() == complete(commit)
-    assert world.end(commit=commit) == (E.NONE, following)
-    assert [len(world.markers(one)) for one in PARTITIONS] == [1, 1]
-    world.go_on_as(following)
-    finish_one_more(world, aborted_before=0 if commit else 1)
-
-
 @pytest.mark.parametrize("level", [1, 2])
 def test_coordinator_move_while_fencing_bumps_the_epoch_once(level: int, monkeypatch: pytest.MonkeyPatch) -> None:
     world = open_world(level, level=level)
@@ -167,24 +112,6 @@ def test_coordinator_move_while_fencing_bumps_the_epoch_once(level: int, monkeyp
     assert world.init(new) is E.CONCURRENT_TRANSACTIONS
     assert world.state() == "CompleteAbort"
     assert world.end(commit=True)[0] in (E.PRODUCER_FENCED, E.INVALID_TXN_STATE)
-    assert world.init() is E.NONE
-    assert world.identity == ProducerIdentity(first.producer_id, first.producer_epoch + 2)
-    finish_one_more(world, aborted_before=1)
-
-
-@pytest.mark.parametrize("level", [1, 2])
-def test_coordinator_move_between_fence_and_markers_lets_the_client_init_afterwards(
-    level: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = open_world(level, level=level)
-    world.write()
-    first = world.identity
-    with monkeypatch.context() as patch:
-        holding_markers(patch)
-        assert world.init() is E.CONCURRENT_TRANSACTIONS
-        assert world.state() == "PrepareAbort"
-    world.move(world.state_partition)
-    assert world.state() == "CompleteAbort"
     assert world.init() is E.NONE
     assert world.identity == ProducerIdentity(first.producer_id, first.producer_epoch + 2)
     finish_one_more(world, aborted_before=1)
@@ -207,34 +134,4 @@ def test_coordinator_move_before_expiry_prevents_removal_by_the_old_one(monkeypa
     assert world.state(new) == "Empty"
     world.move(world.state_partition)
     assert world.state() == "Empty", "the zombie's tombstone is in the log"
-    finish_one_more(world)
-
-
-def test_coordinator_move_after_expiry_leaves_the_id_unknown() -> None:
-    world = MovesWorld(settings=EXPIRY)
-    assert world.init() is E.NONE
-    first = world.identity
-    world.cluster.advance(world.cluster.now_ms + 5_000)
-    world.move(world.state_partition)
-    assert world.state() == "TRANSACTIONAL_ID_NOT_FOUND"
-    assert world.add(P0) is E.INVALID_PRODUCER_ID_MAPPING
-    assert world.init() is E.NONE
-    assert world.identity.producer_id != first.producer_id
-    finish_one_more(world)
-
-
-def test_coordinator_move_at_the_last_epoch_returns_the_stored_producer_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = open_world(V2)
-    world.rewrite(producer_epoch=32766)
-    world.write()
-    with monkeypatch.context() as patch:
-        holding_markers(patch)
-        error, following = world.end(commit=True)
-    assert (error, following.producer_epoch) == (E.NONE, 0)
-    assert following.producer_id != world.identity.producer_id
-    world.move(world.state_partition)
-    assert world.end(commit=True) == (E.NONE, following)
-    world.move(world.state_partition)
-    assert world.end(commit=True) == (E.NONE, following)
-    world.go_on_as(following)
     finish_one_more(world)

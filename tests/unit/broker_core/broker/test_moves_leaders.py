@@ -2,17 +2,8 @@
 
 import pytest
 
-from broker_core.errors import ErrorCode, KafkaError
-from tests.support.broker_core.moves_world import (
-    PARTITIONS,
-    V2,
-    complete,
-    ends,
-    finish_one_more,
-    holding_markers,
-    open_world,
-    protocols,
-)
+from broker_core.errors import ErrorCode
+from tests.support.broker_core.moves_world import PARTITIONS, V2, complete, ends, holding_markers, open_world, protocols
 
 E = ErrorCode
 P0, P1 = PARTITIONS
@@ -93,17 +84,6 @@ def test_all_leaders_may_move_between_any_two_steps(protocol: int) -> None:
 
 
 # Moves that are refused
-
-
-@pytest.mark.parametrize("broker", [0, 3, -1])
-def test_move_to_an_unknown_broker_is_refused(broker: int) -> None:
-    world = open_world(V2)
-    leaders = [world.leader(P0), world.coordinator]
-    for topic_partition in (P0, world.state_partition):
-        with pytest.raises(KafkaError, match="there is no broker"):
-            world.cluster.controller.move_leader(topic_partition, broker)
-    assert [world.leader(P0), world.coordinator] == leaders
-    finish_one_more(world)
 
 
 def test_move_to_the_current_leader_begins_a_new_leader_epoch(monkeypatch: pytest.MonkeyPatch) -> None:

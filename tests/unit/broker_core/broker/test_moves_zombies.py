@@ -10,6 +10,7 @@ E = ErrorCode
 P0, P1 = PARTITIONS
 
 
+# Rule A.3/5.
 @protocols
 def test_zombie_coordinator_cannot_write_records(protocol: int, monkeypatch: pytest.MonkeyPatch) -> None:
     world = open_world(protocol)

@@ -6,15 +6,16 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.log.partition_log import PartitionLog
-from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
+from tests.support.broker_core import requests
+from tests.support.broker_core.requests import produce, records
 from tests.support.direct import DirectClient, direct_cluster
 from tests.support.messages import filled
 
-TOPIC = TopicPartition("topic", 0)
+TOPIC = TopicPartition(requests.TOPIC, 0)
 IN_FLIGHT = 5
-VERSION = 12
+NEWEST = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
 
 
 @pytest.fixture
@@ -22,28 +23,6 @@ def client() -> DirectClient:
     cluster = direct_cluster()
     cluster.controller.create_topic(TOPIC.topic, 1)
     return DirectClient(cluster)
-
-
-def produce(acks: int = -1, records: bytes | None = None) -> Any:
-    batch = bytes(build_batch([NewRecord(None, b"v", (), 0)])) if records is None else records
-    return filled(
-        m.ProduceRequest,
-        transactional_id=None,
-        acks=acks,
-        timeout_ms=1000,
-        topic_data=[{"name": TOPIC.topic, "partition_data": [{"index": 0, "records": batch}]}],
-    )
-
-
-def newest_offset() -> Any:
-    return filled(
-        m.ListOffsetsRequest,
-        replica_id=-1,
-        isolation_level=0,
-        topics=[
-            {"name": TOPIC.topic, "partitions": [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]}
-        ],
-    )
 
 
 def note_syncs(client: DirectClient, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
@@ -68,7 +47,7 @@ def offset_in(answer: Any) -> int:
 
 def test_produce_requests_in_flight_share_one_sync(client: DirectClient, monkeypatch: pytest.MonkeyPatch) -> None:
     syncs = note_syncs(client, monkeypatch)
-    client.post_bytes(b"".join(client.encoded(produce(), VERSION) for _ in range(IN_FLIGHT)))
+    client.post_bytes(b"".join(client.encoded(*produce(records())) for _ in range(IN_FLIGHT)))
     assert syncs == [(IN_FLIGHT, 0)]
     assert [offset_in(client.take()) for _ in range(IN_FLIGHT)] == [*range(IN_FLIGHT)]
 
@@ -77,8 +56,10 @@ def test_another_request_waits_until_the_produce_requests_before_it_are_answered
     client: DirectClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     syncs = note_syncs(client, monkeypatch)
-    requests = [(produce(), VERSION), (produce(), VERSION), (newest_offset(), 5), (produce(), VERSION)]
-    client.post_bytes(b"".join(client.encoded(*each) for each in requests))
+    topics = [{"name": TOPIC.topic, "partitions": [NEWEST]}]
+    newest = filled(m.ListOffsetsRequest, replica_id=-1, isolation_level=0, topics=topics), 5
+    sent = (produce(records()), produce(records()), newest, produce(records()))
+    client.post_bytes(b"".join(client.encoded(*each) for each in sent))
     # The second sync comes after the responses to the first two and to ListOffsets.
     assert syncs == [(2, 0), (3, 3)]
     assert [offset_in(client.take()) for _ in range(2)] == [0, 1]
@@ -87,7 +68,7 @@ def test_another_request_waits_until_the_produce_requests_before_it_are_answered
 
 
 def test_requests_before_malformed_bytes_are_answered_before_the_connection_is_closed(client: DirectClient) -> None:
-    client.post_bytes(client.encoded(produce(), VERSION) + b"\xff" * 4)
+    client.post_bytes(client.encoded(*produce(records())) + b"\xff" * 4)
     assert offset_in(client.take()) == 0
     assert client.closed
 
@@ -95,11 +76,8 @@ def test_requests_before_malformed_bytes_are_answered_before_the_connection_is_c
 def test_requests_before_a_failed_one_without_answer_are_answered_before_the_connection_is_closed(
     client: DirectClient,
 ) -> None:
-    client.post_bytes(
-        client.encoded(produce(), VERSION)
-        + client.encoded(produce(acks=0, records=b"no batch"), VERSION)
-        + client.encoded(produce(), VERSION)
-    )
+    sent = (produce(records()), produce(b"no batch", acks=0), produce(records()))
+    client.post_bytes(b"".join(client.encoded(*each) for each in sent))
     assert offset_in(client.take()) == 0
     assert client.take() is None
     assert client.closed

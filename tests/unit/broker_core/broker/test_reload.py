@@ -23,7 +23,7 @@ from broker_core.types import (
     coordinator_partition,
 )
 from broker_core.wire import messages as m
-from tests.support.broker_core.requests import TOPIC, fetch_request, init_producer, produced, records
+from tests.support.broker_core.requests import TOPIC, fetch_request, init_producer, plain_commit, produced, records
 from tests.support.direct import DirectClient, direct_cluster
 from tests.support.examples import examples
 from tests.support.messages import epoch_end_request
@@ -52,27 +52,7 @@ def write_garbage(cluster, topic, partition, key, value):
 
 
 def committed(client, group):
-    form = m.OffsetCommitRequest.OffsetCommitRequestTopic
-    answer = client.ask(
-        m.OffsetCommitRequest(
-            group_id=group,
-            generation_id_or_member_epoch=-1,
-            member_id="",
-            group_instance_id=None,
-            topics=[
-                form(
-                    name=TOPIC,
-                    partitions=[
-                        form.OffsetCommitRequestPartition(
-                            partition_index=0, committed_offset=1, committed_leader_epoch=-1, committed_metadata=""
-                        )
-                    ],
-                )
-            ],
-        ),
-        8,
-    )
-    return answer.topics[0].partitions[0].error_code
+    return client.ask(plain_commit(1, group=group), 8).topics[0].partitions[0].error_code
 
 
 @examples(30)

@@ -19,6 +19,7 @@ from tests.support.broker_core.moves_world import (
     protocols,
     waiting_fetch,
 )
+from tests.support.broker_core.requests import plain_commit
 
 E = ErrorCode
 P0, P1 = PARTITIONS
@@ -166,26 +167,8 @@ def test_stale_broker_completes_nothing_that_needs_a_replica(protocol: int) -> N
     assert world.init(STALE) is E.COORDINATOR_NOT_AVAILABLE
     assert (world.state(STALE), world.state(OTHER), world.identity) == ("Ongoing", "Ongoing", identity)
     assert world.described_end(P0, OTHER, 0) == end
-    commit = m.OffsetCommitRequest.OffsetCommitRequestTopic
-    answer = world.clients[STALE].ask(
-        m.OffsetCommitRequest(
-            group_id=GROUP,
-            generation_id_or_member_epoch=-1,
-            member_id="",
-            group_instance_id=None,
-            topics=[
-                commit(
-                    name=P0.topic,
-                    partitions=[
-                        commit.OffsetCommitRequestPartition(
-                            partition_index=1, committed_offset=9, committed_leader_epoch=-1, committed_metadata=""
-                        )
-                    ],
-                )
-            ],
-        ),
-        7,
-    )
+    commit = plain_commit(9, group=GROUP, topics=[P0.topic], partition=1)
+    answer = world.clients[STALE].ask(commit, 7)
     assert answer.topics[0].partitions[0].error_code == E.COORDINATOR_NOT_AVAILABLE
     join(world)
     assert world.end(commit=True)[0] is E.NONE

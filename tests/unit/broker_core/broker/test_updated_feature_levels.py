@@ -25,20 +25,6 @@ def finalized(client):
     return levels, answer.finalized_features_epoch
 
 
-def test_upgrade_is_visible_to_clients_under_a_higher_features_epoch(client):
-    before, epoch = finalized(client)
-    assert update(client, ("transaction.version", 2, UPGRADE)).error_code == 0
-    after, new_epoch = finalized(client)
-    assert (before, after) == ({"transaction.version": 1}, {"transaction.version": 2})
-    assert new_epoch > epoch
-
-
-# Rule J.3/5.
-def test_level_zero_is_omitted_from_the_finalized_features(client):
-    assert update(client, ("transaction.version", 0, UNSAFE)).error_code == 0
-    assert finalized(client)[0] == {}
-
-
 TV = "transaction.version"
 
 

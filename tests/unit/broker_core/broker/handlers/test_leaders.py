@@ -115,37 +115,24 @@ def test_partition_whose_replicas_are_all_offline_has_no_leader(cluster, client)
     assert cluster.metadata.leadership(one) == Leadership(2, epoch + 2, (2,))
 
 
-def test_first_replica_that_returns_leads_a_partition_until_its_last_leader_is_back(cluster):
-    cluster.controller.create_topic("two", 1, replicas=[[3, 2]])
-    two = TopicPartition("two", 0)
-    for broker_id in (3, 2):
+@pytest.mark.parametrize(
+    ("replicas", "stopped", "last", "leaders"),
+    [
+        ([3, 2], [3, 2], NO_LEADER, {2: 2, 3: 3}),
+        ([3, 2, 1], [3, 1, 2], 2, {1: 1, 2: 1, 3: 3}),
+        ([2], [1, 3, 2], 2, {1: NO_LEADER, 2: 2}),
+    ],
+    ids=["all replicas have stopped", "all brokers have stopped", "no replica returns first"],
+)
+def test_first_replica_that_returns_leads_until_the_first_leader_is_back(cluster, replicas, stopped, last, leaders):
+    cluster.controller.create_topic("made", 1, replicas=[replicas])
+    made = TopicPartition("made", 0)
+    for broker_id in stopped:
         cluster.controller.broker_left(broker_id)
-    assert cluster.metadata.leadership(two).leader == NO_LEADER
-    cluster.controller.broker_joined(2, Address("test", 9001))
-    assert cluster.metadata.leadership(two).leader == 2
-    cluster.controller.broker_joined(3, Address("test", 9002))
-    assert cluster.metadata.leadership(two).leader == 3
-
-
-def test_only_replicas_lead_when_all_brokers_have_stopped(cluster):
-    cluster.controller.create_topic("one", 1, replicas=[[2]])
-    one = TopicPartition("one", 0)
-    for broker_id in (1, 3, 2):
-        cluster.controller.broker_left(broker_id)
-    cluster.controller.broker_joined(1, Address("test", 9000))
-    assert (cluster.metadata.leadership(one).leader, leader(cluster)) == (NO_LEADER, 1)
-    cluster.controller.broker_joined(2, Address("test", 9001))
-    assert (cluster.metadata.leadership(one).leader, leader(cluster)) == (2, 2)
-
-
-def test_first_leader_returns_also_after_all_brokers_have_stopped(cluster):
-    cluster.controller.create_topic("three", 1, replicas=[[3, 2, 1]])
-    three = TopicPartition("three", 0)
-    for broker_id in (3, 1, 2):
-        cluster.controller.broker_left(broker_id)
-    for broker_id, expected in ((1, 1), (2, 1), (3, 3)):
+    assert cluster.metadata.leadership(made).leader == last
+    for broker_id, expected in leaders.items():
         cluster.controller.broker_joined(broker_id, Address("test", 8999 + broker_id))
-        assert cluster.metadata.leadership(three).leader == expected
+        assert cluster.metadata.leadership(made).leader == expected
 
 
 def test_topic_created_while_all_brokers_are_stopped_is_led_by_the_first_to_start(cluster):

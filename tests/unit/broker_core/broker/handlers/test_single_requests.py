@@ -156,7 +156,7 @@ def test_added_partition_is_durable_before_its_batch_is_appended(
     assert (state.unsynced_bytes, log.log_end_offset) == (0, 1)
 
 
-# Rule C.4/2.
+# Rules C.1/29 and C.4/2.
 def test_duplicate_of_an_unacknowledged_batch_is_durable_when_acknowledged(storage: MemoryStorage) -> None:
     cluster = direct_cluster(storage)
     cluster.controller.create_topic(TOPIC, 1)

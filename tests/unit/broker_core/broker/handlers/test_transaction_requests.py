@@ -8,25 +8,17 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker.marker_writer import append_marker
 from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import MemoryStorage
-from broker_core.types import (
-    CONSUMER_OFFSETS_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-    ProducerIdentity,
-    TopicPartition,
-    TransactionEnd,
-    coordinator_partition,
-    java_string_hash,
-)
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, coordinator_partition, java_string_hash
 from broker_core.wire import messages as m
-from tests.support.broker_core.moves_world import CLASSIC, PARTITIONS, V2, MovesWorld, holding_markers
-from tests.support.broker_core.requests import write_marker
+from tests.support.broker_core.moves_world import PARTITIONS, MovesWorld
+from tests.support.broker_core.requests import described_state, end_transaction, init_producer, of, write_marker
 from tests.support.direct import DirectClient, direct_cluster
+from tests.support.messages import filled
 
 E = ErrorCode
-P0, P1 = PARTITIONS
+P0 = PARTITIONS[0]
 
 
 @pytest.fixture
@@ -78,78 +70,17 @@ def test_state_topic_has_kafka_settings() -> None:
     cluster = direct_cluster()
     topic = cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     assert len(topic.partitions) == 50
-    form = m.DescribeConfigsRequest.DescribeConfigsResource
-    [described] = (
-        DirectClient(cluster)
-        .ask(
-            m.DescribeConfigsRequest(
-                resources=[form(resource_type=2, resource_name=TRANSACTION_STATE_TOPIC, configuration_keys=None)]
-            ),
-            4,
-        )
-        .results
-    )
-    settings = {entry.name: entry.value for entry in described.configs}
-    assert {
-        key: settings[key]
-        for key in ("cleanup.policy", "compression.type", "segment.bytes", "unclean.leader.election.enable")
-    } == {
-        "cleanup.policy": "compact",
-        "compression.type": "uncompressed",
-        "segment.bytes": str(100 * 1024 * 1024),
-        "unclean.leader.election.enable": "false",
+    resource = {"resource_type": 2, "resource_name": TRANSACTION_STATE_TOPIC, "configuration_keys": None}
+    [described] = DirectClient(cluster).ask(filled(m.DescribeConfigsRequest, resources=[resource]), 4).results
+    assert {(entry.name, entry.value) for entry in described.configs} >= {
+        ("cleanup.policy", "compact"),
+        ("compression.type", "uncompressed"),
+        ("segment.bytes", str(100 * 1024 * 1024)),
+        ("unclean.leader.election.enable", "false"),
     }
 
 
 # Which broker answers
-
-
-def test_only_the_coordinator_answers_and_others_return_not_coordinator(world: MovesWorld) -> None:
-    wrong = other_than(world, world.coordinator)
-    broker = 3 - world.coordinator
-    assert world.init(broker) is E.NOT_COORDINATOR
-    assert world.add(P0, broker) is E.NOT_COORDINATOR
-    assert world.end(commit=True, broker=broker) == (E.NOT_COORDINATOR, ProducerIdentity(-1, -1))
-    assert world.state(broker) == "NOT_COORDINATOR"
-    assert (
-        wrong.ask(
-            m.AddOffsetsToTxnRequest(
-                transactional_id="id", producer_id=world.identity.producer_id, producer_epoch=0, group_id="group"
-            ),
-            3,
-        ).error_code
-        == E.NOT_COORDINATOR
-    )
-    form = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
-    for verify_only in (True, False):
-        answer = wrong.ask(
-            m.AddPartitionsToTxnRequest(
-                transactions=[
-                    form(
-                        transactional_id="id",
-                        producer_id=world.identity.producer_id,
-                        producer_epoch=0,
-                        verify_only=verify_only,
-                        topics=[form.AddPartitionsToTxnTopic(name="t", partitions=[0])],
-                    )
-                ]
-            ),
-            5,
-        )
-        [result] = answer.results_by_transaction[0].topic_results[0].results_by_partition
-        assert result.partition_error_code == E.NOT_COORDINATOR
-
-
-def test_each_broker_lists_only_ids_it_coordinates(world: MovesWorld) -> None:
-    def listed(client: DirectClient) -> list[str]:
-        answer = client.ask(m.ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 2)
-        assert answer.error_code == E.NONE
-        return [state.transactional_id for state in answer.transaction_states]
-
-    for _ in range(3):
-        assert listed(world.clients[world.coordinator]) == ["id"]
-        assert listed(other_than(world, world.coordinator)) == []
-        world.move(world.state_partition)
 
 
 # Rule F.3/6.
@@ -193,50 +124,6 @@ def test_marker_is_refused_by_a_broker_that_does_not_lead_the_partition(world: M
 # Deleted topics, coordinator epochs, expiry
 
 
-@pytest.mark.parametrize("protocol", [CLASSIC, V2])
-def test_topic_deleted_while_its_marker_is_retried_is_dropped_and_the_rest_completes(
-    protocol: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = MovesWorld(protocol=protocol)
-    assert world.init() is E.NONE
-    world.cluster.controller.create_topic("gone", 1)
-    gone = TopicPartition("gone", 0)
-    if protocol == CLASSIC:
-        assert world.add(gone) is E.NONE
-    assert world.produce(gone)[0] is E.NONE
-    world.write(P0)
-    with monkeypatch.context() as patch:
-        holding_markers(patch)
-        assert world.end(commit=True)[0] is E.NONE
-    world.cluster.controller.delete_topic("gone")
-    world.move(world.state_partition)
-    assert world.state() == "CompleteCommit"
-    assert world.outcome(P0) == (True, 0)
-
-
-def test_coordinator_epoch_of_markers_never_decreases_across_restarts() -> None:
-    storage, epochs = MemoryStorage(), []
-    for _ in range(3):
-        cluster = direct_cluster(storage)
-        cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
-        epochs.append(cluster.metadata.leadership(TopicPartition(TRANSACTION_STATE_TOPIC, 0)).leader_epoch)
-        storage.crash()
-    assert epochs == sorted(set(epochs))
-
-
-def test_marker_of_an_older_coordinator_is_refused_in_data_and_offset_partitions(world: MovesWorld) -> None:
-    assert world.commit_offset(3) is E.NONE
-    world.write(P0)
-    for _ in range(3):
-        world.move(world.state_partition)
-    assert world.end(commit=True)[0] is E.NONE
-    for topic_partition in (P0, world.offsets_partition):
-        leader = world.cluster.brokers[world.leader(topic_partition)]
-        end = TransactionEnd(ProducerIdentity(world.identity.producer_id, 7), False, 1, 0)
-        late = append_marker(leader, topic_partition, end, world.cluster.now_ms)
-        assert late is E.TRANSACTION_COORDINATOR_FENCED
-
-
 def test_tombstone_batches_fit_the_current_state_topic_limit() -> None:
     cluster = direct_cluster(
         settings={
@@ -248,29 +135,10 @@ def test_tombstone_batches_fit_the_current_state_topic_limit() -> None:
     client = DirectClient(cluster)
     cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     for number in range(30):
-        assert (
-            client.ask(
-                m.InitProducerIdRequest(
-                    transactional_id=f"id-{number}", transaction_timeout_ms=1000, producer_id=-1, producer_epoch=-1
-                ),
-                4,
-            ).error_code
-            == E.NONE
-        )
-    form = m.IncrementalAlterConfigsRequest.AlterConfigsResource
-    altered = client.ask(
-        m.IncrementalAlterConfigsRequest(
-            validate_only=False,
-            resources=[
-                form(
-                    resource_type=2,
-                    resource_name=TRANSACTION_STATE_TOPIC,
-                    configs=[form.AlterableConfig(name="max.message.bytes", config_operation=0, value="300")],
-                )
-            ],
-        ),
-        1,
-    )
+        assert init_producer(client, f"id-{number}").error_code == E.NONE
+    limit = {"name": "max.message.bytes", "config_operation": 0, "value": "300"}
+    resource = {"resource_type": 2, "resource_name": TRANSACTION_STATE_TOPIC, "configs": [limit]}
+    altered = client.ask(filled(m.IncrementalAlterConfigsRequest, validate_only=False, resources=[resource]), 1)
     assert altered.responses[0].error_code == E.NONE
     cluster.advance(cluster.now_ms + 10_000)
     assert cluster.brokers[1].transactions.images() == {}
@@ -285,17 +153,7 @@ def test_producer_ids_are_never_reused_after_a_crash() -> None:
     for _ in range(4):
         cluster = direct_cluster(storage, brokers=2, settings={"log.flush.before.ack": "false"})
         for broker in cluster.brokers:
-            for _ in range(3):
-                given.append(
-                    DirectClient(cluster, broker)
-                    .ask(
-                        m.InitProducerIdRequest(
-                            transactional_id=None, transaction_timeout_ms=0, producer_id=-1, producer_epoch=-1
-                        ),
-                        4,
-                    )
-                    .producer_id
-                )
+            given += [init_producer(DirectClient(cluster, broker), None).producer_id for _ in range(3)]
         storage.crash()
     assert len(set(given)) == len(given) == 24
 
@@ -305,26 +163,10 @@ def test_offsets_may_be_added_before_the_group_exists() -> None:
     cluster = direct_cluster()
     client = DirectClient(cluster)
     cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
-    found = client.ask(
-        m.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=1000, producer_id=-1, producer_epoch=-1),
-        4,
-    )
+    identity = init_producer(client)
     assert CONSUMER_OFFSETS_TOPIC not in cluster.metadata.topics
     for version in range(5):
-        assert (
-            client.ask(
-                m.AddOffsetsToTxnRequest(
-                    transactional_id="id", producer_id=found.producer_id, producer_epoch=0, group_id="new"
-                ),
-                version,
-            ).error_code
-            == E.NONE
-        )
-    assert (
-        client.ask(
-            m.EndTxnRequest(transactional_id="id", producer_id=found.producer_id, producer_epoch=0, committed=True), 4
-        ).error_code
-        == E.NONE
-    )
-    [state] = client.ask(m.DescribeTransactionsRequest(transactional_ids=["id"]), 0).transaction_states
-    assert state.transaction_state == "CompleteCommit"
+        added = m.AddOffsetsToTxnRequest(transactional_id="id", group_id="new", **of(identity))
+        assert client.ask(added, version).error_code == E.NONE
+    assert end_transaction(client, identity, commit=True, version=4).error_code == E.NONE
+    assert described_state(client) == "CompleteCommit"

@@ -381,19 +381,6 @@ def backlogs(cluster):
     return [broker.transactions.completion.backlog() for broker in cluster.brokers.values()]
 
 
-# Rule H.1/8.
-def test_completion_that_cannot_be_recorded_yet_is_counted():
-    world = World()
-    world.add(identity := world.identity(), T0, T1)
-    world.end(identity)
-    world.journal.refuse_next = [ErrorCode.NOT_ENOUGH_REPLICAS]
-    world.run_markers()
-    assert world.coordinator.completion.backlog() == ((), 1)
-    world.advance(50)
-    assert world.coordinator.completion.backlog() == ((), 0)
-    assert world.state() == "CompleteCommit"
-
-
 def test_abandoned_completion_is_not_counted():
     world = World()
     world.add(identity := world.identity(), T0, T1)
@@ -404,6 +391,7 @@ def test_abandoned_completion_is_not_counted():
     assert world.coordinator.completion.backlog() == ((), 0)
 
 
+# Rule H.1/8.
 def test_completion_queue_size_is_reported(cluster, client, monkeypatch):
     identity = begin(client)
     writer = cluster.brokers[1].transactions.store
