@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 
 from broker_core.coordinator.transactions.records import decode_value
-from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.wire import messages as m
 from tests.support.broker_core.feature_updates import SAFE, UNSAFE, UPGRADE, update
-from tests.support.broker_core.kip_world import NONE, OTHER, STATE_PARTITION, TOPIC, Session, World
-from tests.support.protocols import bumped
-from tests.support.raw_session import Identity
+from tests.support.broker_core.kip_world import NONE, STATE_PARTITION, Session, World
 
 FEATURE = "transaction.version"
 CLASSIC_PRODUCE = 11
@@ -88,72 +85,3 @@ def test_feature_level_determines_the_state_format(level: int):
     world.reload()
     assert session.state() == "Ongoing"
     assert session.end(identity, commit=True, version=4)[0] == NONE
-
-
-# Rules A.10/1, A.10/2 and A.15/4.
-@pytest.mark.parametrize(
-    ("level", "version", "error"),
-    [
-        (0, 4, ErrorCode.PRODUCER_FENCED),
-        (1, 4, ErrorCode.PRODUCER_FENCED),
-        (2, 4, ErrorCode.PRODUCER_FENCED),
-        (2, 5, NONE),
-    ],
-)
-def test_broker_abort_bumps_the_epoch_once_at_every_level(level: int, version: int, error: ErrorCode):
-    """The abort fences a classic producer; a V2 producer at level 2 takes it as the result of its own abort."""
-    world = at_level(level)
-    session = world.session()
-    identity = session.init(timeout_ms=1000)[1]
-    session.write(identity, version=CLASSIC_PRODUCE)
-    world.pass_ms(20_000)
-    described = session.describe()
-    assert (described.transaction_state, described.producer_epoch) == ("CompleteAbort", identity.producer_epoch + 1)
-    assert session.producers(TOPIC).active_producers[0].producer_epoch == identity.producer_epoch + 1
-    assert session.end(identity, commit=False, version=version)[0] == error
-
-
-def test_upgrade_does_not_wait_for_open_transactions():
-    """Upgrade at run time: an open V1 transaction ends under V1, and the next one uses V2."""
-    session = at_level(1).session()
-    identity = session.init()[1]
-    session.write(identity, version=CLASSIC_PRODUCE)
-    set_level(session, 2, UPGRADE)
-    session.write(identity, OTHER, version=CLASSIC_PRODUCE)
-    assert session.end(identity, commit=True, version=4)[0] == NONE
-    assert session.describe().producer_epoch == identity.producer_epoch
-    # The client forces one bump in between, because the sequences of V2 start at 0.
-    identity = session.init(expected=identity)[1]
-    session.write(identity)
-    assert session.end(identity, commit=True, version=5) == (NONE, bumped(identity))
-
-
-# Rule A.15/6.
-@pytest.mark.parametrize("level", [0, 1])
-def test_downgrade_keeps_transactions_in_progress_consistent(world: World, session: Session, level: int):
-    """Downgrade at run time: a transaction prepared under V2 completes under the rules of V2, with a rotation too."""
-    identity = session.init()[1]
-    session.write(identity)
-    world.hold_markers()
-    assert session.end(identity, commit=True, version=5) == (NONE, bumped(identity))
-    set_level(session, level, UNSAFE)
-    world.release_markers()
-    described = session.describe()
-    assert (described.transaction_state, Identity(described.producer_id, described.producer_epoch)) == (
-        "CompleteCommit",
-        bumped(identity),
-    )
-    assert session.end(identity, commit=True, version=5) == (NONE, bumped(identity))
-    session.write(bumped(identity), version=CLASSIC_PRODUCE)
-    assert session.end(bumped(identity), commit=True, version=4)[0] == NONE
-
-
-def test_v1_and_v2_clients_are_served_at_every_level():
-    """Compatibility: the level determines the protocol of new clients; every level accepts requests of both."""
-    for level in (0, 1, 2):
-        session = at_level(level).session()
-        identity = session.init()[1]
-        session.write(identity, version=CLASSIC_PRODUCE)
-        assert session.end(identity, commit=True, version=4)[0] == NONE
-        session.write(identity, OTHER)
-        assert session.end(identity, commit=True, version=5) == (NONE, bumped(identity))

@@ -5,7 +5,7 @@ import pytest
 from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.wire import messages as m
-from tests.support.broker_core.kip_world import NONE, OFFSETS_PARTITION, START_MS, Connection, Session, World
+from tests.support.broker_core.kip_world import NONE, START_MS, Connection, Session, World
 from tests.support.group_session import GroupSession
 
 READ, OTHER_READ = "read", "other-read"
@@ -160,18 +160,6 @@ def test_transactional_offsets_carry_the_member_epoch(
     assert group.fetch("a", epoch, require_stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
     session.end(producer, commit=commit, version=5)
     assert group.fetch("a", epoch, require_stable=True) == (NONE, 7 if commit else -1)
-
-
-def test_group_survives_a_move_to_another_broker():
-    """Records: the leader of the partition of `__consumer_offsets` coordinates the group."""
-    world = World(brokers=2)
-    world.cluster.controller.create_topic(READ, 4)
-    world.reload(OFFSETS_PARTITION, broker_id=1)
-    epoch = join(GroupSession(Connection(world.cluster, 1), "group", READ), "a")
-    world.reload(OFFSETS_PARTITION, broker_id=2)
-    moved = GroupSession(Connection(world.cluster, 2), "group", READ)
-    assert moved.heartbeat("a", epoch).error == NONE
-    assert moved.describe().members[0].member_id == "a"
 
 
 def test_group_survives_a_restart():

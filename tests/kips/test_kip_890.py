@@ -11,8 +11,8 @@ from broker_core.errors import ErrorCode
 from broker_core.log.producer_state import SENTINEL
 from broker_core.records.header import iter_headers
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, FENCING_EPOCH, TopicPartition
-from broker_core.wire import messages as m
-from tests.support.broker_core.kip_world import NONE, OTHER, PARTITIONS, TOPIC, Session, World, batch, exhaust_epochs
+from tests.support.broker_core.kip_world import NONE, OTHER, TOPIC, Session, World, batch
+from tests.support.broker_core.requests import produce
 from tests.support.protocols import bumped
 from tests.support.raw_session import Identity
 
@@ -119,41 +119,6 @@ def test_other_identities_cannot_end_the_transaction(session: Session, identity:
     assert session.state() == "Ongoing"
 
 
-# Rules A.9/2, A.9/3 and A.9/5.
-@both_ends
-def test_last_epoch_ends_in_a_new_producer_id(world: World, session: Session, commit: bool):
-    """Epoch overflow: the marker has the fencing epoch; the response and its retry have the same new producer id."""
-    exhausted = exhaust_epochs(world, session)
-    session.write(exhausted)
-    error, fresh = session.end(exhausted, commit=commit, version=5)
-    assert (error, fresh.producer_epoch) == (NONE, 0)
-    assert fresh.producer_id != exhausted.producer_id
-    assert [(one.producer_id, one.producer_epoch) for one in markers_of(session)] == [
-        (exhausted.producer_id, FENCING_EPOCH)
-    ]
-    assert session.end(exhausted, commit=commit, version=5) == (NONE, fresh)
-    world.reload()
-    assert session.end(exhausted, commit=commit, version=5) == (NONE, fresh)
-    session.write(fresh)
-    assert session.end(fresh, commit=True, version=5) == (NONE, bumped(fresh))
-
-
-# Rule A.10/3.
-@pytest.mark.parametrize("init", [True, False])
-def test_fence_at_the_last_epoch_moves_to_a_new_producer_id(world: World, session: Session, init: bool):
-    """Epoch overflow on a broker's abort: a new producer id at once (KAFKA-20090); Kafka 4.3 returns 32767."""
-    exhausted = exhaust_epochs(world, session)
-    session.write(exhausted)
-    if init:
-        assert session.init()[0] == ErrorCode.CONCURRENT_TRANSACTIONS
-    else:
-        world.pass_ms(100_000)
-    described = session.describe()
-    assert (described.transaction_state, described.producer_epoch) == ("CompleteAbort", 0)
-    assert described.producer_id != exhausted.producer_id
-    assert session.init() == (NONE, Identity(described.producer_id, 1))
-
-
 # Point 2: the first write adds the partition
 
 
@@ -193,21 +158,13 @@ def test_early_batch_waits_for_the_previous_transaction(world: World, session: S
     world.hold_markers()
     session.end(identity, commit=True, version=5)
     connection = session.client.direct
-    form = m.ProduceRequest.TopicProduceData
-    request = m.ProduceRequest(
-        transactional_id="id",
-        acks=-1,
-        timeout_ms=1000,
-        topic_data=[
-            form(name=OTHER, partition_data=[form.PartitionProduceData(index=0, records=batch(bumped(identity), 0))])
-        ],
-    )
-    connection.post(request, V2_PRODUCE)
+    early = produce(batch(bumped(identity), 0), transactional_id="id", version=V2_PRODUCE, topic=OTHER)
+    connection.post(*early)
     assert connection.take() is None
     world.pass_ms(100)
     answer = connection.take()
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.CONCURRENT_TRANSACTIONS
-    connection.post(request, V2_PRODUCE)
+    connection.post(*early)
     world.release_markers()
     world.pass_ms(20)
     assert connection.take().responses[0].partition_responses[0].error_code == NONE
@@ -300,40 +257,18 @@ def test_verification_can_be_disabled():
 # Public interfaces
 
 
-def added(session: Session, identity: Identity, *, verify_only: bool, version: int = 4) -> list[int]:
-    """Send one batched AddPartitionsToTxn for both partitions, as brokers do, and return their error codes."""
-    request = m.AddPartitionsToTxnRequest
-    form = request.AddPartitionsToTxnTransaction
-    answer = session.client.send(
-        request(
-            transactions=[
-                form(
-                    transactional_id=session.transactional_id,
-                    producer_id=identity.producer_id,
-                    producer_epoch=identity.producer_epoch,
-                    verify_only=verify_only,
-                    topics=[request.AddPartitionsToTxnTopic(name=TOPIC, partitions=list(range(PARTITIONS)))],
-                )
-            ]
-        ),
-        version,
-    )
-    [result] = answer.results_by_transaction
-    return [part.partition_error_code for part in result.topic_results[0].results_by_partition]
-
-
 @pytest.mark.parametrize("version", [4, 5])
 def test_partitions_are_added_and_verified_in_batches(session: Session, version: int, identity: Identity):
     """Public interfaces, AddPartitionsToTxn 4: several transactions per request, to add or only to verify.
 
     Version 5, in the text and in Kafka, is for clients that know TRANSACTION_ABORTABLE.
     """
-    assert added(session, identity, verify_only=True, version=version) == [ErrorCode.TRANSACTION_ABORTABLE] * 2
+    assert session.add_batched(identity, verify_only=True, version=version) == [ErrorCode.TRANSACTION_ABORTABLE] * 2
     session.add(identity, TOPIC, 1)
-    assert added(session, identity, verify_only=True, version=version) == [ErrorCode.TRANSACTION_ABORTABLE, NONE]
-    assert added(session, identity, verify_only=False, version=version) == [NONE, NONE]
-    assert added(session, identity, verify_only=True, version=version) == [NONE, NONE]
-    assert added(session, bumped(identity), verify_only=True, version=version) == [ErrorCode.PRODUCER_FENCED] * 2
+    assert session.add_batched(identity, verify_only=True, version=version) == [ErrorCode.TRANSACTION_ABORTABLE, NONE]
+    assert session.add_batched(identity, verify_only=False, version=version) == [NONE, NONE]
+    assert session.add_batched(identity, verify_only=True, version=version) == [NONE, NONE]
+    assert session.add_batched(bumped(identity), verify_only=True, version=version) == [ErrorCode.PRODUCER_FENCED] * 2
 
 
 # Rule C.6/3.

@@ -14,6 +14,7 @@ from broker_core.records.header import iter_headers
 from broker_core.types import CONSUMER_OFFSETS_TOPIC
 from broker_core.wire import messages as m
 from tests.support.broker_core.kip_world import NONE, START_MS, STATE_PARTITION, TOPIC, Session, World, batch
+from tests.support.messages import filled
 from tests.support.protocols import bumped
 from tests.support.raw_session import NOBODY, Identity
 
@@ -94,6 +95,8 @@ def ask_everything(session: Session, identity: Identity) -> set[int]:
     return {
         session.init()[0],
         *session.add(identity, TOPIC),
+        *session.add_batched(identity, verify_only=False),
+        *session.add_batched(identity, verify_only=True),
         session.add_offsets(identity, "group"),
         session.end(identity, commit=True, version=4)[0],
         session.end(identity, commit=True, version=5)[0],
@@ -293,22 +296,10 @@ def test_each_isolation_level_reads_its_own_records(world: World, session: Sessi
     other.write(foreign, values=(b"b",))
     other.end(foreign, commit=True, version=5)
     assert (values(session, COMMITTED), values(session, UNCOMMITTED)) == ([], [b"a", b"b"])
-    form = m.ListOffsetsRequest.ListOffsetsTopic
-    ends = [
-        session.client.send(
-            m.ListOffsetsRequest(
-                replica_id=-1,
-                isolation_level=level,
-                topics=[form(name=TOPIC, partitions=[form.ListOffsetsPartition(partition_index=0, timestamp=-1)])],
-            ),
-            7,
-        )
-        .topics[0]
-        .partitions[0]
-        .offset
-        for level in (UNCOMMITTED, COMMITTED)
-    ]
-    assert ends == [3, 0]
+    newest = [{"name": TOPIC, "partitions": [{"partition_index": 0, "timestamp": -1}]}]
+    for level, end in ((UNCOMMITTED, 3), (COMMITTED, 0)):
+        request = filled(m.ListOffsetsRequest, replica_id=-1, isolation_level=level, topics=newest)
+        assert session.client.send(request, 7).topics[0].partitions[0].offset == end
     session.end(mine, commit=False, version=5)
     assert (values(session, COMMITTED), values(session, UNCOMMITTED)) == ([b"b"], [b"a", b"b"])
 

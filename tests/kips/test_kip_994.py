@@ -45,12 +45,6 @@ def test_duration_narrows_the_other_filters(aged: Session):
     assert aged.list(producer_ids=[young], duration_ms=10_000) == {}
 
 
-def test_version_0_has_no_duration(aged: Session):
-    """Public interfaces: the field exists from version 1 on; an older tool sees everything."""
-    assert set(aged.list(version=0)) == {"old", "young", "idle"}
-    assert set(aged.list(version=1, duration_ms=59_999)) == {"old", "idle"}
-
-
 def test_age_of_a_completed_transaction_keeps_growing(world: World, aged: Session):
     """ListTransactions: the last start time stays until the next transaction begins or the id is initialized again."""
     old = world.session("old")

@@ -5,9 +5,10 @@ from typing import Any, cast
 
 from broker_core.broker.cluster import Cluster
 from broker_core.errors import ErrorCode
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, LAST_CLIENT_EPOCH, TRANSACTION_STATE_TOPIC, TopicPartition
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from broker_core.wire.messages import AddPartitionsToTxnRequest
 from tests.support.direct import DirectClient, direct_cluster
-from tests.support.protocols import REPAIRER, exhausted_state_value, state_record
+from tests.support.messages import filled
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import Identity, RawSession, record_batch
 
@@ -18,7 +19,6 @@ START_MS = 1_000_000
 # One partition each, so that a test can move a coordinator without a lookup.
 SETTINGS = {"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
 STATE_PARTITION = TopicPartition(TRANSACTION_STATE_TOPIC, 0)
-OFFSETS_PARTITION = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)
 
 
 def batch(
@@ -62,6 +62,15 @@ class Session(RawSession):
         error, offset = self.produce(topic, batch(identity, sequence, values), version=version, partition=partition)
         assert error == NONE, ErrorCode(error).name
         return offset
+
+    def add_batched(self, identity: Identity, *, verify_only: bool, version: int = 5) -> list[int]:
+        """Send one AddPartitionsToTxn for both partitions, as brokers do, and return their error codes."""
+        topics = [{"name": TOPIC, "partitions": list(range(PARTITIONS))}]
+        named = {"transactional_id": self.transactional_id, "verify_only": verify_only, "topics": topics}
+        transactions = [named | {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}]
+        answer = self.client.send(filled(AddPartitionsToTxnRequest, transactions=transactions), version)
+        [topic] = answer.results_by_transaction[0].topic_results
+        return [part.partition_error_code for part in topic.results_by_partition]
 
     def state(self) -> str:
         """Return the state of the transaction."""
@@ -110,14 +119,3 @@ class World:
         for broker in self.cluster.brokers.values():
             del vars(broker.transactions.completion)["take"]
         self.reload()
-
-
-def exhaust_epochs(world: World, session: Session) -> Identity:
-    """Bring the id to its last epoch, by the record that its transactions would have left."""
-    producer_id = session.init()[1].producer_id
-    record = state_record(str(session.transactional_id), exhausted_state_value(producer_id, START_MS), START_MS)
-    repairer = Connection(world.cluster)
-    repairer.direct.client_id = REPAIRER
-    assert Session(cast(RawClient, repairer), None).produce(TRANSACTION_STATE_TOPIC, record, version=9)[0] == NONE
-    world.reload()
-    return Identity(producer_id, LAST_CLIENT_EPOCH)
