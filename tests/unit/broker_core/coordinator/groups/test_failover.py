@@ -61,18 +61,6 @@ def test_rebalance_in_progress_is_dropped_at_failover(world: GroupWorld):
     assert parked.now.error is NOT_COORDINATOR
 
 
-def test_delayed_requests_are_redirected_to_the_new_coordinator(world: GroupWorld):
-    leader, follower = world.stable("a", "b")
-    world.join(leader)
-    world.join(follower)
-    sync = world.sync(follower, 3)
-    world.coordinator.resign(0)
-    assert sync.now.error is NOT_COORDINATOR
-    assert world.coordinator.next_deadline_ms() is not None
-    world.pass_ms(10**6)
-    assert world.coordinator.next_deadline_ms() is None
-
-
 # Rule E.1/7.
 def test_every_request_is_refused_where_the_partition_is_not_led(world: GroupWorld):
     world.stable("a")

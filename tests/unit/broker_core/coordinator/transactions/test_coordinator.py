@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_core.coordinator.transactions.messages import InitProducerId, ProducerIdResult
+from broker_core.coordinator.transactions.messages import ProducerIdResult
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
 from tests.support.broker_core.transaction_world import ID, T0, T1, World
@@ -34,17 +34,6 @@ def test_partitions_already_added_record_nothing(world: World, held: ProducerIde
     before = len(world.history())
     assert world.add(held, T1) is E.NONE
     assert len(world.history()) == before
-
-
-# Rule A.6/9.
-def test_transaction_after_a_completed_one_starts_empty() -> None:
-    world = World(1)
-    held = world.identity()
-    world.add(held, T0)
-    world.end(held)
-    world.run_markers()
-    world.add(held, T1)
-    assert world.image().partitions == {T1}
 
 
 # Rules A.6/1, A.6/3, A.6/4, A.6/5, A.6/6 and A.6/7.
@@ -221,15 +210,6 @@ def test_refused_record_changes_nothing(version: int, refusal: ErrorCode, expect
     assert world.end(held, version=version).error is E.NONE
 
 
-# Rule A.3/5.
-def test_zombie_coordinator_returns_not_coordinator(world: World, held: ProducerIdentity) -> None:
-    zombie = world.fail_over()
-    now_ms = world.now_ms
-    assert zombie.add_partitions(ID, held, [T0], client_transaction_version=2, now_ms=now_ms) is E.NOT_COORDINATOR
-    assert zombie.init_producer_id(InitProducerId(ID, 1000), now_ms) == result(E.NOT_COORDINATOR)
-    assert world.add(held) is E.NONE
-
-
 # Feature levels and mixed clients
 
 
@@ -245,20 +225,6 @@ def test_feature_level_is_read_each_time_and_determines_the_value_version() -> N
     assert versions == [0, 1, 0]
 
 
-# Rule A.15/6.
-def test_v2_transaction_survives_a_downgrade() -> None:
-    world = World(2)
-    held = world.identity()
-    world.add(held)
-    world.end(held)
-    world.level = 0
-    world.fail_over()
-    (order,) = world.run_markers()
-    assert (order.end.producer.producer_epoch, order.end.transaction_version) == (1, 2)
-    assert world.image().client_transaction_version == 2
-    assert world.end(held, version=2) == result(E.NONE, (4000, 1))
-
-
 # Rule A.8 V2/14.
 def test_v2_zombie_does_not_take_a_v1_commit_for_its_own() -> None:
     world = World(2)
@@ -269,15 +235,6 @@ def test_v2_zombie_does_not_take_a_v1_commit_for_its_own() -> None:
     world.run_markers()
     assert world.state() == "CompleteCommit"
     assert world.end(zombie, version=2) == result(E.PRODUCER_FENCED)
-
-
-def test_end_txn_version_determines_the_transaction_version() -> None:
-    world = World(2)
-    held = world.identity()
-    world.add(held, version=2)
-    world.end(held, version=0)
-    (order,) = world.run_markers()
-    assert (order.end.producer.producer_epoch, order.end.transaction_version) == (0, 0)
 
 
 # Rule B.2/4.

@@ -36,13 +36,6 @@ def test_transaction_over_its_timeout_is_aborted_by_the_next_scan(level: int) ->
         assert world.end(held, commit=False) == (E.PRODUCER_FENCED, -1, -1)
 
 
-def test_v2_timeout_abort_uses_the_server_version_for_v1_clients() -> None:
-    world = World(2)
-    world.add(world.identity(), version=0)
-    world.advance(70_000)
-    assert world.run_markers()[0].end.transaction_version == 2
-
-
 # Rules A.10/4 and A.11/2.
 def test_refused_abort_is_retried_by_the_next_scan_with_one_epoch_bump(world: World) -> None:
     world.add(world.identity())

@@ -80,13 +80,6 @@ def test_refused_first_record_leaves_no_state(world: World) -> None:
     assert world.init().error is E.NONE
 
 
-# Rule A.5/20.
-def test_expected_epoch_older_than_the_previous_is_fenced(world: World, held: ProducerIdentity) -> None:
-    world.init(ID, *held)
-    world.init(ID, held.producer_id, 1)
-    assert world.init(ID, *held) == result(E.PRODUCER_FENCED)
-
-
 # Rules A.5/16 and A.5/19.
 @pytest.mark.parametrize("level", LEVELS)
 def test_exhausted_epoch_rotates_and_the_lost_response_is_repeated(level: int) -> None:

@@ -43,15 +43,6 @@ def test_member_has_its_rebalance_timeout_to_revoke_partitions(world: ConsumerWo
     assert world.named(world.beat("b", waiting)) == ALL
 
 
-def test_member_that_revokes_in_time_stays(world: ConsumerWorld):
-    epoch = world.enter("a", rebalance_timeout_ms=1000).member_epoch
-    world.enter("b")
-    world.beat("a", epoch, owned=ALL)
-    assert world.beat("a", epoch, owned={("t", 0), ("t", 1)}).member_epoch == epoch + 1
-    world.pass_ms(2000)
-    assert world.beat("a", epoch + 1).error is NONE
-
-
 def test_new_coordinator_resumes_the_state_of_the_old_one(world: ConsumerWorld):
     epoch = world.enter("a", rebalance_timeout_ms=1000).member_epoch
     world.enter("b", "t", "u", regex="u.*", instance_id="one", rack_id="r", server_assignor="range")
@@ -260,16 +251,6 @@ def test_unread_offsets_expire_followed_by_the_empty_group():
     assert not world.shard().consumer_groups
     world.fail_over()
     assert not world.shard().consumer_groups
-
-
-def test_recreated_topic_is_assigned_again(world: ConsumerWorld):
-    epoch = world.enter("a").member_epoch
-    old = world.partition("t", 0)
-    world.topics.delete("t")
-    world.topics.make("t", 1)
-    response = world.beat("a", epoch, owned=set())
-    assert world.named(response) == {("t", 0)}
-    assert old not in world.consumers.holders
 
 
 def test_commit_with_an_older_epoch_is_accepted_for_kept_partitions(world: ConsumerWorld):

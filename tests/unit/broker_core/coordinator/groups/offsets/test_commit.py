@@ -81,15 +81,6 @@ def test_commit_permission_table(
     assert (GROUP in world.shard().groups) is (state is not None or plain is NONE)
 
 
-# Rule E.1/9.
-def test_simple_group_is_created_by_its_first_commit():
-    for commit in (GroupWorld().commit, GroupWorld().txn_commit):
-        assert commit() is NONE
-    world = GroupWorld()
-    world.txn_commit()
-    assert (world.group().state, world.group().protocol_type) == (EMPTY, None)
-
-
 # Rule E.1/18.
 @pytest.mark.parametrize(
     ("metadata", "verdict"),

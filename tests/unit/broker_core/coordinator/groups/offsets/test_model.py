@@ -146,6 +146,7 @@ def check(world: GroupWorld, history: History) -> None:
     assert set(loaded.groups) <= set(live.groups)
 
 
+# Rules E.2/1, E.2/2, E.2/5 and E.1/19.
 @examples(300)
 @given(OPERATIONS)
 def test_offsets_match_a_model_of_the_whole_history(operations: Sequence[tuple[Any, ...]]):
