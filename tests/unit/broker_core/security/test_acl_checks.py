@@ -6,12 +6,12 @@ import pytest
 
 from broker_core.broker.apis import APIS, SERVED
 from broker_core.broker.partitions import internal_topics
-from broker_core.records.batch import NewRecord, build_batch
 from broker_core.security.checks import FILTERED, REFUSALS, Check, Right
 from broker_core.security.principals import user
 from broker_core.wire import messages as m
 from tests.support.broker_core.answers import error_codes
 from tests.support.broker_core.full_requests import full_requests
+from tests.support.broker_core.requests import fetch_request, init_producer, plain_commit, produce, transactional
 from tests.support.direct import DirectClient, direct_cluster
 from tests.support.messages import EVERY_ACL, filled
 
@@ -21,7 +21,6 @@ CHECKS = {name: api.rights for name, api in APIS.items()}
 UNASKED = {name for name, checks in CHECKS.items() if not checks}
 REFUSED = frozenset(REFUSALS.values())
 PAIRS = [(name, check) for name, checks in CHECKS.items() for check in checks]
-LATEST = {api.name: api.max_version for api in SERVED.values()}
 
 
 class Spy:
@@ -62,7 +61,7 @@ def world():
         cluster.metadata.record({"type": "delegation_token", "name": "token", "token": token})
     for topic in internal_topics():
         cluster.controller.ensure_topic(topic)
-    identity = client.ask(m.InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=1000), 4)
+    identity = init_producer(client, ID)
     added = client.ask(
         filled(
             m.AddPartitionsToTxnRequest,
@@ -89,17 +88,7 @@ def world():
     topic_id = cluster.metadata.topic(TOPIC).topic_id
     if "ShareGroupHeartbeat" in APIS:
         join_share_group(client, topic_id)
-    client.ask(
-        filled(
-            m.OffsetCommitRequest,
-            group_id=GROUP,
-            member_id="",
-            topics=[
-                {"name": TOPIC, "partitions": [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}]}
-            ],
-        ),
-        8,
-    )
+    client.ask(plain_commit(1, group=GROUP), 8)
     client.identity = identity
     return client
 
@@ -129,14 +118,16 @@ def scram_requests(version):
 
 def more_requests(client):
     """Yield requests with their versions that need other rights than those of `full_requests`."""
-    batch = build_batch(
-        [NewRecord(b"k", b"v", (), 1000)],
-        is_transactional=True,
-        base_sequence=0,
-        producer_id=client.identity.producer_id,
-        producer_epoch=client.identity.producer_epoch,
-    )
-    change = m.IncrementalAlterConfigsRequest
+    offsets = {"group_id": GROUP, "topics": [{"name": TOPIC, "partitions": [{"partition_index": 0}]}]}
+    settings = {"resources": [{"resource_type": 32, "resource_name": GROUP, "configuration_keys": None}]}
+    newer = {"name": "newer", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+
+    def changes(form):
+        """Change no setting, of a broker and of a group."""
+        for kind in (4, 32):
+            resource = {"resource_type": kind, "resource_name": "1", "configs": []}
+            yield filled(form, validate_only=False, resources=[resource])
+
     share_keys = [(m.FindCoordinatorRequest(key_type=2, coordinator_keys=["g:AAAAAAAAAAAAAAAAAAAAAA:0"]), 6)]
     if "ShareGroupHeartbeat" not in APIS:
         share_keys.clear()
@@ -146,100 +137,16 @@ def more_requests(client):
             (filled(m.MetadataRequest, topics=[{"name": "new"}], allow_auto_topic_creation=True), 9),
         ],
         "FindCoordinator": [(m.FindCoordinatorRequest(key_type=1, coordinator_keys=[ID]), 4), *share_keys],
-        "Produce": [
-            (
-                filled(
-                    m.ProduceRequest,
-                    transactional_id=ID,
-                    acks=-1,
-                    timeout_ms=1000,
-                    topic_data=[{"name": TOPIC, "partition_data": [{"index": 0, "records": batch}]}],
-                ),
-                9,
-            )
-        ],
-        "Fetch": [
-            (
-                filled(
-                    m.FetchRequest,
-                    replica_id=2,
-                    max_wait_ms=0,
-                    min_bytes=0,
-                    max_bytes=1000,
-                    session_epoch=-1,
-                    forgotten_topics_data=[],
-                    topics=[
-                        {
-                            "topic": TOPIC,
-                            "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}],
-                        }
-                    ],
-                ),
-                11,
-            )
-        ],
+        "Produce": [produce(transactional(client.identity), transactional_id=ID)],
+        "Fetch": [(fetch_request(TOPIC, {}, replica_id=2, min_bytes=0), 11)],
         "InitProducerId": [(m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 4)],
         "DescribeTransactions": [(m.DescribeTransactionsRequest(transactional_ids=[ID]), 0)],
         "ConsumerGroupDescribe": [(m.ConsumerGroupDescribeRequest(group_ids=[MEMBERS]), 1)],
-        "OffsetDelete": [
-            (
-                filled(
-                    m.OffsetDeleteRequest,
-                    group_id=GROUP,
-                    topics=[{"name": TOPIC, "partitions": [{"partition_index": 0}]}],
-                ),
-                0,
-            )
-        ],
-        "DescribeConfigs": [
-            (
-                filled(
-                    m.DescribeConfigsRequest,
-                    resources=[{"resource_type": 32, "resource_name": GROUP, "configuration_keys": None}],
-                ),
-                4,
-            )
-        ],
-        "AlterConfigs": [
-            (
-                filled(
-                    m.AlterConfigsRequest,
-                    validate_only=False,
-                    resources=[{"resource_type": kind, "resource_name": "1", "configs": []}],
-                ),
-                2,
-            )
-            for kind in (4, 32)
-        ],
-        "IncrementalAlterConfigs": [
-            (
-                filled(
-                    change,
-                    validate_only=False,
-                    resources=[{"resource_type": kind, "resource_name": "1", "configs": []}],
-                ),
-                1,
-            )
-            for kind in (4, 32)
-        ],
-        "CreateTopics": [
-            (
-                filled(
-                    m.CreateTopicsRequest,
-                    timeout_ms=1000,
-                    topics=[
-                        {
-                            "name": "newer",
-                            "num_partitions": 1,
-                            "replication_factor": 1,
-                            "assignments": [],
-                            "configs": [],
-                        }
-                    ],
-                ),
-                7,
-            )
-        ],
+        "OffsetDelete": [(filled(m.OffsetDeleteRequest, **offsets), 0)],
+        "DescribeConfigs": [(filled(m.DescribeConfigsRequest, **settings), 4)],
+        "AlterConfigs": [(each, 2) for each in changes(m.AlterConfigsRequest)],
+        "IncrementalAlterConfigs": [(each, 1) for each in changes(m.IncrementalAlterConfigsRequest)],
+        "CreateTopics": [(filled(m.CreateTopicsRequest, timeout_ms=1000, topics=[newer]), 7)],
         "DescribeAcls": [(m.DescribeAclsRequest(**EVERY_ACL), 3)],
     }
 

@@ -47,14 +47,6 @@ def allowed(rules, operation=READ, name="orders", *, who=ALICE, host=HOST, kind=
     return rules.allows(who, host, operation, kind, name)
 
 
-def test_operation_without_an_acl_is_denied():
-    assert not allowed(authorizer())
-    assert not allowed(authorizer(acl(WRITE)))
-    assert not allowed(authorizer(acl(kind=GROUP)))
-    assert not allowed(authorizer(acl(name="order")))
-    assert not allowed(authorizer(acl(who="User:bob")))
-
-
 @pytest.mark.parametrize(
     "rule",
     [
@@ -125,15 +117,6 @@ def test_alter_configs_implies_describe_configs_and_not_vice_versa():
     assert not allowed(authorizer(acl(Operation.DESCRIBE_CONFIGS)), Operation.ALTER_CONFIGS)
 
 
-def test_denied_read_does_not_deny_describe():
-    rules = authorizer(acl(READ, permission=DENY), acl(DESCRIBE))
-    assert (allowed(rules, DESCRIBE), allowed(rules, READ)) == (True, False)
-
-
-def test_describe_does_not_allow_read():
-    assert not allowed(authorizer(acl(DESCRIBE)), READ)
-
-
 def test_super_user_overrides_denials():
     rules = authorizer(acl(ALL, WILDCARD, permission=DENY, who=ANY_USER), super_users=" User:bob ; User:alice;")
     assert allowed(rules)
@@ -156,10 +139,6 @@ def test_allow_everyone_setting_applies_to_resources_without_acls():
     assert not allowed(rules, name="known")
     assert not allowed(rules, name="prefixed", kind=GROUP)
     assert allowed(rules, name="prefixed")
-
-
-def test_wildcard_acl_overrides_the_allow_everyone_setting():
-    assert not allowed(authorizer(acl(name=WILDCARD, who="User:bob"), allows_by_default=True), name="unheard-of")
 
 
 def test_removed_acl_allows_nothing_and_its_prefix_is_dropped():

@@ -12,7 +12,6 @@ from scramp import ScramClient
 from broker_core.broker.endpoints import Listener
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
-from broker_core.security.principals import ANONYMOUS, Principal, user
 from broker_core.security.sasl import ADMITTED, AuthenticationFailed, SaslSession, SaslSettings, SaslState, Step
 from broker_core.security.sasl_oauthbearer import InvalidToken, OAuthBearer, UnsecuredTokens, ValidToken
 from broker_core.security.sasl_passwords import (
@@ -43,11 +42,6 @@ def session(max_reauth_ms=0, passwords=PASSWORDS, validator=None):
 # Principals
 
 
-def test_principal_is_formatted_as_in_acls():
-    assert str(Principal("User", "alice")) == "User:alice"
-    assert (str(ANONYMOUS), user("a") == Principal("User", "a")) == ("User:ANONYMOUS", True)
-
-
 # Steps
 
 STEPS_WITH_A_WAY_IN = {
@@ -64,22 +58,6 @@ def test_every_request_in_every_state_is_accepted_or_refused(state, step):
     walked.state = state
     assert walked.admits(step) is ((state, step) in STEPS_WITH_A_WAY_IN)
     assert state in ADMITTED
-
-
-def test_client_is_authenticated_when_the_mechanism_completes():
-    walked = session()
-    assert (walked.principal, walked.is_open) == (ANONYMOUS, False)
-    walked.versions_told()
-    walked.handshake("PLAIN", 1, NOW_MS)
-    assert walked.evaluate(plain("alice", "secret"), NOW_MS) == (b"", 0)
-    assert (str(walked.principal), walked.is_open, walked.expires_ms) == ("User:alice", True, None)
-    assert not walked.may_begin_again(NOW_MS + 10_000)
-
-
-def test_disabled_mechanism_is_refused():
-    with pytest.raises(AuthenticationFailed) as failed:
-        session().handshake("GSSAPI", 1, NOW_MS)
-    assert failed.value.code is ErrorCode.UNSUPPORTED_SASL_MECHANISM
 
 
 # Sessions that end (KIP-368)
@@ -123,20 +101,6 @@ def test_client_may_reauthenticate_once_per_second():
     assert walked.expires_ms == NOW_MS + 5010
     assert not walked.may_begin_again(NOW_MS + 999)
     assert walked.may_begin_again(NOW_MS + 1000)
-
-
-def test_reauthentication_requires_the_same_user():
-    walked = logged_in()
-    walked.handshake("PLAIN", 1, NOW_MS)
-    with pytest.raises(AuthenticationFailed, match="Cannot change principals"):
-        walked.evaluate(plain("bob", "hunter2"), NOW_MS)
-    assert not walked.is_open
-
-
-def test_reauthentication_requires_the_same_mechanism():
-    walked = logged_in()
-    walked.handshake("OAUTHBEARER", 1, NOW_MS)
-    assert not any(walked.admits(step) for step in Step)
 
 
 @pytest.mark.parametrize(("again", "what"), [(False, "authentication"), (True, "re-authentication")])
