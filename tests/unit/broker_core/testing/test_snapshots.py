@@ -36,19 +36,6 @@ def test_everything_stored_returns(kafka):
             kafka.records("new")
 
 
-def test_files_in_a_folder_return_and_survive(tmp_path):
-    with EmbeddedBroker(listeners={}, data_dir=tmp_path / "data") as kafka:
-        kafka.produce("in", ["1"])
-        snapshot = kafka.snapshot()
-        kafka.produce("in", ["2"])
-        kafka.produce("other", ["x"])
-        kafka.restore(snapshot)
-        kafka.produce("in", ["3"])
-    with EmbeddedBroker(listeners={}, data_dir=tmp_path / "data") as kafka:
-        assert kafka.topics == {"in": 1}
-        assert kafka.records("in").values == [b"1", b"3"]
-
-
 def test_snapshot_of_a_folder_syncs_nothing_for_each_partition(tmp_path, monkeypatch):
     syncs = []
 
