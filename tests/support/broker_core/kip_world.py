@@ -104,9 +104,9 @@ class World:
         """Advance the clock."""
         self.cluster.advance(self.cluster.now_ms + duration_ms)
 
-    def reload(self, topic_partition: TopicPartition = STATE_PARTITION, broker_id: int = 1) -> None:
-        """Elect the leader again, as a failover does: a coordinator loads its state again."""
-        self.cluster.controller.move_leader(topic_partition, broker_id)
+    def reload(self, broker_id: int = 1) -> None:
+        """Elect the leader of the state topic again, as a failover does: the coordinator loads its state again."""
+        self.cluster.controller.move_leader(STATE_PARTITION, broker_id)
         self.cluster.settle(self.cluster.now_ms)
 
     def hold_markers(self) -> None:

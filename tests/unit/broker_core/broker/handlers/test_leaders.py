@@ -8,6 +8,7 @@ from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER, TopicPartition
 from broker_core.wire import messages as m
 from tests.support.direct import DirectClient, direct_cluster
+from tests.support.messages import filled
 
 PARTITION = TopicPartition("t", 0)
 
@@ -33,9 +34,8 @@ def replicas(cluster):
 
 
 def listed(client, **wanted):
-    form = m.ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
-    topics = [form(name=name, partition_indexes=indexes) for name, indexes in wanted.items()] or None
-    answer = client.ask(m.ListPartitionReassignmentsRequest(timeout_ms=1000, topics=topics), 0)
+    topics = [{"name": name, "partition_indexes": indexes} for name, indexes in wanted.items()] or None
+    answer = client.ask(filled(m.ListPartitionReassignmentsRequest, timeout_ms=1000, topics=topics), 0)
     return [
         (topic.name, part.partition_index, part.replicas, part.adding_replicas, part.removing_replicas)
         for topic in answer.topics
@@ -44,23 +44,15 @@ def listed(client, **wanted):
 
 
 def elect(client, kind, topic="t"):
-    answer = client.ask(
-        m.ElectLeadersRequest(
-            election_type=kind,
-            topic_partitions=[m.ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[0])],
-            timeout_ms=1000,
-        ),
-        2,
-    )
+    wanted = [{"topic": topic, "partitions": [0]}]
+    request = filled(m.ElectLeadersRequest, election_type=kind, topic_partitions=wanted, timeout_ms=1000)
+    answer = client.ask(request, 2)
     return answer.replica_election_results[0].partition_result[0].error_code
 
 
 def reassign(client, replicas, topic="t", **options):
-    form = m.AlterPartitionReassignmentsRequest.ReassignableTopic
-    parts = [form.ReassignablePartition(partition_index=0, replicas=replicas)]
-    request = m.AlterPartitionReassignmentsRequest(
-        timeout_ms=1000, topics=[form(name=topic, partitions=parts)], **options
-    )
+    topics = [{"name": topic, "partitions": [{"partition_index": 0, "replicas": replicas}]}]
+    request = filled(m.AlterPartitionReassignmentsRequest, timeout_ms=1000, topics=topics, **options)
     [part] = client.ask(request, 1).responses[0].partitions
     return part.error_code, part.error_message
 
@@ -219,11 +211,11 @@ def test_reassignment_that_changes_the_replication_factor_can_be_refused(cluster
 
 
 def test_quorum_is_led_by_the_lowest_broker_that_runs(cluster, client):
-    form = m.DescribeQuorumRequest.TopicData
-    topics = [form(topic_name="__cluster_metadata", partitions=[form.PartitionData(partition_index=0)])]
+    topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    request = filled(m.DescribeQuorumRequest, topics=topics)
 
     def quorum(broker_id):
-        [part] = DirectClient(cluster, broker_id).ask(m.DescribeQuorumRequest(topics=topics), 2).topics[0].partitions
+        [part] = DirectClient(cluster, broker_id).ask(request, 2).topics[0].partitions
         return part.leader_id, {voter.replica_id: voter.replica_directory_id for voter in part.current_voters}
 
     leader_id, voters = quorum(3)

@@ -74,12 +74,9 @@ def marked(client: DirectClient, topic_partition: TopicPartition, identity: Prod
 def listed(
     client: DirectClient, timestamp: int, version: int, *, leader_epoch: int = -1, times: int = 1
 ) -> list[tuple[int, int]]:
-    form = m.ListOffsetsRequest.ListOffsetsTopic
-    part = form.ListOffsetsPartition(partition_index=0, current_leader_epoch=leader_epoch, timestamp=timestamp)
-    answer = client.ask(
-        m.ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[form(name=TOPIC, partitions=[part] * times)]),
-        version,
-    )
+    part = {"partition_index": 0, "current_leader_epoch": leader_epoch, "timestamp": timestamp}
+    topics = [{"name": TOPIC, "partitions": [part] * times}]
+    answer = client.ask(filled(m.ListOffsetsRequest, replica_id=-1, isolation_level=0, topics=topics), version)
     return [(found.error_code, found.offset) for found in answer.topics[0].partitions]
 
 
