@@ -13,6 +13,7 @@ from tests.support.broker_core import requests
 from tests.support.broker_core.requests import (
     TOPIC,
     fetch_request,
+    first_join,
     init_producer,
     offset_commit,
     produce,
@@ -108,6 +109,11 @@ def test_add_partitions_batch_without_transactions_returns_an_empty_response(
 ) -> None:
     answer = client.ask(m.AddPartitionsToTxnRequest(transactions=[]), version)
     assert (answer.error_code, answer.results_by_transaction) == (E.NONE, [])
+
+
+def test_a_member_leaves_by_its_own_id_before_version_3(client: DirectClient) -> None:
+    leave = m.LeaveGroupRequest(group_id="g", member_id=client.ask(first_join(), 3).member_id)
+    assert [client.ask(leave, 2).error_code for _ in range(2)] == [E.NONE, E.UNKNOWN_MEMBER_ID]
 
 
 # Produce
