@@ -66,3 +66,8 @@ def states(cluster: MemoryCluster) -> set[TransactionState]:
 def decision_of(messages: list[TaskMessage], micro_batch: int = 0) -> Decision:
     found = tuple(m.transaction for m in messages if isinstance(m, Prepared))
     return Decision("p", "q", messages[0].place.run, micro_batch, 1, len(messages), 0, found)
+
+
+def visible(cluster: MemoryCluster, topic: str = "t") -> int:
+    """Count the records of a topic that readers see."""
+    return sum(committed for (place, _), committed in cluster.outcomes.items() if place.topic == topic)

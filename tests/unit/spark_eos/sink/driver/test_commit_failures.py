@@ -1,8 +1,8 @@
 """Failures around the commit point: no row is lost or repeated, and the messages name the actual state."""
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import NoReturn
 
 import pytest
 
@@ -29,16 +29,22 @@ from spark_eos.sink.protocol.answers import Appended, CommittedOffset, DecisionW
 from spark_eos.sink.protocol.decision_log import UNSTABLE_PATIENCE_MS, DecisionLog
 from spark_eos.sink.protocol.verification import margin_ms
 from tests.support.clocks import StandingClock
+from tests.support.spark_eos.acts import after, before, fail, instead, mend
 from tests.support.spark_eos.driving import log_of
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
-from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
+from tests.support.spark_eos.sink_commits import (
+    cluster,
+    committer_of,
+    decision_of,
+    prepare,
+    repeated,
+    states,
+    task_id,
+    visible,
+)
 
 __all__ = ["cluster"]
 S = TransactionState
-
-
-def _visible(cluster: MemoryCluster) -> int:
-    return sum(committed for (place, _), committed in cluster.outcomes.items() if place.topic == "t")
 
 
 def _decide(cluster: MemoryCluster) -> list[TaskMessage]:
@@ -50,21 +56,15 @@ def _decide(cluster: MemoryCluster) -> list[TaskMessage]:
     return messages
 
 
-def _pause_after_decision(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object] = lambda: None
-) -> None:
+def _pause_after_decision(cluster: MemoryCluster, meanwhile: Callable[[], object] = lambda: None) -> None:
     """Pause the next driver that decides, after its decision; one of its transactions times out meanwhile."""
-    write = cluster.write_decision
 
-    def paused(decision: DecisionWrite) -> EndAnswer:
-        monkeypatch.setattr(cluster, "write_decision", write)
-        answer = write(decision)
+    def paused() -> None:
         cluster.pass_time(70_000)
         cluster.time_out(task_id(worker="w1"))
         meanwhile()
-        return answer
 
-    monkeypatch.setattr(cluster, "write_decision", paused)
+    after(cluster, "write_decision", paused)
 
 
 def _commit_by_hand(cluster: MemoryCluster, message: TaskMessage) -> None:
@@ -119,7 +119,7 @@ def test_open_older_decision_stops_the_query_before_a_newer_decision(
     assert cluster.calls.count("decide") == 1
     assert cluster.ids[away].state is S.ONGOING
     committer_of(cluster, "run3").commit(prepare(cluster, 1, "run3", (5,)), 1)
-    assert _visible(cluster) == 3
+    assert visible(cluster) == 3
 
 
 def test_query_resumes_after_all_its_state_has_expired(cluster: MemoryCluster) -> None:
@@ -157,46 +157,26 @@ def test_lost_batch_whose_rerun_is_empty_is_decided_as_empty(cluster: MemoryClus
 
 
 def test_failed_sweep_is_logged_and_counted_and_the_batch_is_committed(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     failed = SINK_METRICS.snapshot().get("sweeps_failed", 0)
-    monkeypatch.setattr(cluster, "open_transactions", _raiser(UnansweredError("a broker is offline")))
+    fail(cluster, "open_transactions", UnansweredError("a broker is offline"))
     committer_of(cluster).commit(prepare(cluster, 0), 0)
-    assert _visible(cluster) == 2
+    assert visible(cluster) == 2
     assert SINK_METRICS.snapshot()["sweeps_failed"] == failed + 1
     assert "is committed; transactions that lost attempts left open are swept later: a broker is offline" in caplog.text
 
 
-def _raiser(error: Exception) -> Callable[..., None]:
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    return fail
-
-
-def test_completion_is_retried_within_the_timeout(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    _fail_ends(cluster, monkeypatch, times=5)
+def test_completion_is_retried_within_the_timeout(cluster: MemoryCluster) -> None:
+    fail(cluster, "end_transactions", UnreachableError("no coordinator is known"), times=5)
     committer_of(cluster).commit(prepare(cluster, 0), 0)
-    assert _visible(cluster) == 2
+    assert visible(cluster) == 2
 
 
-def _fail_ends(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
-    answer, failed_at_ms = cluster.end_transactions, []
-
-    def end(opened: list[OpenTransaction], commit: bool) -> object:
-        if len(failed_at_ms) < times:
-            failed_at_ms.append(cluster.now_ms)
-            raise UnreachableError("no coordinator is known")
-        return answer(opened, commit)
-
-    monkeypatch.setattr(cluster, "end_transactions", end)
-    return failed_at_ms
-
-
-def test_permanently_failing_completion_reports_the_batch_as_decided(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failed_at_ms = _fail_ends(cluster, monkeypatch, times=1_000)
+def test_permanently_failing_completion_reports_the_batch_as_decided(cluster: MemoryCluster) -> None:
+    failed_at_ms = list[int]()
+    fail(cluster, "end_transactions", UnreachableError("no coordinator is known"))
+    before(cluster, "end_transactions", lambda: failed_at_ms.append(cluster.now_ms), times=1_000)
     messages = prepare(cluster, 0)
     with pytest.raises(
         TransactionError, match=r"is decided, but could not .*no coordinator.*jobId=q.*decisions .*complete --prefix"
@@ -204,28 +184,15 @@ def test_permanently_failing_completion_reports_the_batch_as_decided(
         committer_of(cluster).commit(messages, 0)
     assert 50_000 < failed_at_ms[-1] - failed_at_ms[0] < 60_000
     assert states(cluster) == {S.ONGOING}
-    monkeypatch.undo()
+    mend(cluster, "end_transactions")
     committer_of(cluster, "run2").commit(repeated(), 0)
-    assert _visible(cluster) == 2
-
-
-def _after_writing(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]) -> None:
-    write = cluster.write_decision
-
-    def written(decision: DecisionWrite) -> EndAnswer:
-        write(decision)
-        then()
-        return EndAnswer(None)
-
-    monkeypatch.setattr(cluster, "write_decision", written)
+    assert visible(cluster) == 2
 
 
 @pytest.mark.parametrize("look_up", ["committed_offsets", "describe_transactions"], ids=["pointer", "late EndTxn"])
-def test_unclear_decision_that_cannot_be_looked_up_is_reported_as_unclear(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, look_up: str
-) -> None:
-    fail = _raiser(UnreachableError("no broker answers"))
-    _after_writing(cluster, monkeypatch, lambda: monkeypatch.setattr(cluster, look_up, fail))
+def test_unclear_decision_that_cannot_be_looked_up_is_reported_as_unclear(cluster: MemoryCluster, look_up: str) -> None:
+    cluster.lose_answer_of = {"p.q.driver"}
+    after(cluster, "write_decision", lambda: fail(cluster, look_up, UnreachableError("no broker answers")))
     with pytest.raises(TransactionError, match=r"Cannot determine whether micro-batch 0 .*no broker answers.*jobId=q"):
         committer_of(cluster).commit(prepare(cluster, 0), 0)
 
@@ -243,7 +210,7 @@ def test_unavailable_group_coordinator_is_waited_for(cluster: MemoryCluster, mon
 
     monkeypatch.setattr(cluster, "committed_offsets", slow)
     committer_of(cluster).commit(prepare(cluster, 0), 0)
-    assert _visible(cluster) == 2
+    assert visible(cluster) == 2
 
 
 def test_changed_decision_topic_is_refused_with_the_old_name(cluster: MemoryCluster) -> None:
@@ -252,40 +219,38 @@ def test_changed_decision_topic_is_refused_with_the_old_name(cluster: MemoryClus
     for act in (log_of(moved).newest, lambda: moved.commit(prepare(cluster, 0, "run2"), 0)):
         with pytest.raises(OptionError, match=f"keeps its decisions in '{DECISIONS}'.*Set decisionTopic={DECISIONS}"):
             act()
-    assert _visible(cluster) == 2 and cluster.calls.count("decide") == 1
+    assert visible(cluster) == 2 and cluster.calls.count("decide") == 1
 
 
-def test_failed_scan_is_not_cached_as_no_decision(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_scan_is_not_cached_as_no_decision(cluster: MemoryCluster) -> None:
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     cluster.groups.clear()
     again = committer_of(cluster, "run2")
-    with monkeypatch.context() as broken:
-        broken.setattr(cluster, "find_records", _raiser(UnansweredError("the topic is not known yet")))
-        with pytest.raises(UnansweredError):
-            log_of(again).newest()
+    fail(cluster, "find_records", UnansweredError("the topic is not known yet"))
+    with pytest.raises(UnansweredError):
+        log_of(again).newest()
+    mend(cluster, "find_records")
     assert log_of(again).newest() is not None
 
 
 # The driver's deadline and its transactional id
 
 
-def test_late_decision_is_not_made(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_decision_is_not_made(cluster: MemoryCluster) -> None:
     """One transaction times out while the decision is written: a decision now would leave half of the batch visible."""
     messages = prepare(cluster, 0)
     cluster.pass_time(53_000)
-    append = cluster.append_decision
 
-    def slow(decision: DecisionWrite) -> Appended:
+    def slow() -> None:
         cluster.pass_time(20_000)
         cluster.time_out(task_id(worker="w1"))
-        return append(decision)
 
-    monkeypatch.setattr(cluster, "append_decision", slow)
+    before(cluster, "append_decision", slow)
     committer = committer_of(cluster)
     with pytest.raises(TransactionError, match="too long"):
         committer.commit(messages, 0)
     committer.abort(messages, 0)
-    assert _visible(cluster) == 0
+    assert visible(cluster) == 0
 
 
 def test_decision_deadline_leaves_time_for_completion(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,22 +283,13 @@ def test_late_end_txn_still_in_flight_decides_nothing(cluster: MemoryCluster, mo
     answers = cluster.end_transactions(on_the_way, commit=True)
     assert answers["p.q.driver"].code is not ErrorCode.NONE
     committer.abort(messages, 0)
-    assert _visible(cluster) == 0
+    assert visible(cluster) == 0
 
 
-def _refuse_group(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(group_id: str, wait_ms: int) -> Sequence[CommittedOffset]:
-        raise AuthorizationError(f"The group {group_id} was refused")
-
-    monkeypatch.setattr(cluster, "committed_offsets", refuse)
-
-
-def test_abort_without_a_right_to_the_group_ends_what_is_not_decided(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_abort_without_a_right_to_the_group_ends_what_is_not_decided(cluster: MemoryCluster) -> None:
     decided = _decide(cluster)
     undecided = prepare(cluster, 1, splits=[2])
-    _refuse_group(cluster, monkeypatch)
+    fail(cluster, "committed_offsets", AuthorizationError("The group p.q was refused"))
     committer_of(cluster).abort([*decided, *undecided], 1)
     assert {name: each.state for name, each in cluster.ids.items() if not name.endswith(".driver")} == {
         task_id(worker="w0"): S.ONGOING,
@@ -342,27 +298,23 @@ def test_abort_without_a_right_to_the_group_ends_what_is_not_decided(
     }
 
 
-def test_abort_without_a_right_to_the_group_ends_an_open_decision(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_abort_without_a_right_to_the_group_ends_an_open_decision(cluster: MemoryCluster) -> None:
     messages = prepare(cluster, 0)
     cluster.init_producer_id("p.q.driver", 60_000)
     cluster.prepare("p.q.driver", 99, topic=DECISIONS)
-    _refuse_group(cluster, monkeypatch)
+    fail(cluster, "committed_offsets", AuthorizationError("The group p.q was refused"))
     committer_of(cluster).abort(messages, 0)
     assert cluster.ids["p.q.driver"].state is S.COMPLETE_ABORT
     assert states(cluster) == {S.COMPLETE_ABORT}
 
 
-def test_abort_without_the_group_leaves_all_open_while_the_decision_cannot_be_ended(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_abort_without_the_group_leaves_all_open_while_the_decision_cannot_be_ended(cluster: MemoryCluster) -> None:
     """What the open decision names is not known, so nothing may be aborted."""
     messages = prepare(cluster, 0)
     cluster.init_producer_id("p.q.driver", 60_000)
     cluster.prepare("p.q.driver", 99, topic=DECISIONS)
-    _refuse_group(cluster, monkeypatch)
-    monkeypatch.setattr(cluster, "end_transactions", lambda *_: {})
+    fail(cluster, "committed_offsets", AuthorizationError("The group p.q was refused"))
+    instead(cluster, "end_transactions", dict, times=10_000)
     with pytest.raises(UnansweredError, match=r"p\.q\.driver has not ended, so what it decides is not known"):
         committer_of(cluster).abort(messages, 0)
     assert states(cluster) == {S.ONGOING}
@@ -371,22 +323,19 @@ def test_abort_without_the_group_leaves_all_open_while_the_decision_cannot_be_en
 @pytest.mark.parametrize("kind", [TopicError, AuthorizationError])
 @pytest.mark.parametrize("is_decided", [False, True])
 def test_commit_whose_decision_topic_is_gone_ends_what_it_knows_to_be_undecided(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, is_decided: bool, kind: type[TransactionError]
+    cluster: MemoryCluster, is_decided: bool, kind: type[TransactionError]
 ) -> None:
     """The abort can read no decision either; if the end of the decision was not answered, all stays open."""
-    gone = _raiser(kind("The decision topic does not exist"))
-    write = cluster.write_decision
 
-    def write_and_delete(asked: DecisionWrite) -> EndAnswer:
+    def delete() -> None:
         for name in ("committed_offsets", "partition_count"):
-            monkeypatch.setattr(cluster, name, gone)
+            fail(cluster, name, kind("The decision topic does not exist"))
         if not is_decided:
             raise UnansweredError("no leader")
-        write(asked)
-        return EndAnswer(None)
 
     messages = prepare(cluster, 0)
-    monkeypatch.setattr(cluster, "write_decision", write_and_delete)
+    cluster.lose_answer_of = {"p.q.driver"}
+    (after if is_decided else before)(cluster, "write_decision", delete)
     with pytest.raises(kind, match="does not exist"):
         committer_of(cluster).commit(messages, 0)
     assert states(cluster) == {S.ONGOING if is_decided else S.COMPLETE_ABORT}
@@ -395,11 +344,11 @@ def test_commit_whose_decision_topic_is_gone_ends_what_it_knows_to_be_undecided(
 
 
 def test_unended_transactions_do_not_hide_that_the_decision_topic_is_gone(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     messages = prepare(cluster, 0)
-    monkeypatch.setattr(cluster, "partition_count", _raiser(TopicError("The decision topic does not exist")))
-    monkeypatch.setattr(cluster, "end_transactions", _raiser(UnansweredError("no leader")))
+    fail(cluster, "partition_count", TopicError("The decision topic does not exist"))
+    fail(cluster, "end_transactions", UnansweredError("no leader"))
     with pytest.raises(TopicError, match="does not exist"):
         committer_of(cluster).commit(messages, 0)
     assert "left to the abort: no leader" in caplog.text
@@ -409,27 +358,18 @@ def test_decision_that_its_slow_driver_ends_before_the_abort_is_found(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next driver finds the decision written and not ended; its abort comes too late and ends nothing."""
-    held, offsets, end = list[DecisionWrite](), cluster.committed_offsets, cluster.end_transactions
+    held = list[DecisionWrite]()
 
     def hold(write: DecisionWrite, _commit: bool) -> EndAnswer:
         held.append(write)
         raise KeyboardInterrupt
 
-    def unstable(group_id: str, wait_ms: int) -> Sequence[CommittedOffset]:
-        monkeypatch.setattr(cluster, "committed_offsets", offsets)
-        raise UnstableOffsetsError("a decision is not ended")
-
-    def end_late(opened: Sequence[OpenTransaction], commit: bool, wait_ms: int | None = None) -> Any:
-        monkeypatch.setattr(cluster, "end_transactions", end)
-        assert not commit and cluster.write_decision(held[0]).code is ErrorCode.NONE
-        return end(opened, commit=commit, wait_ms=wait_ms)
-
     messages = prepare(cluster, 0)
     with monkeypatch.context() as holding, pytest.raises(KeyboardInterrupt):
         holding.setattr(cluster, "end_decision", hold)
         committer_of(cluster).commit(messages, 0)
-    monkeypatch.setattr(cluster, "committed_offsets", unstable)
-    monkeypatch.setattr(cluster, "end_transactions", end_late)
+    fail(cluster, "committed_offsets", UnstableOffsetsError("a decision is not ended"), times=1)
+    before(cluster, "end_transactions", lambda: cluster.write_decision(held[0]))
     committer_of(cluster, "run2").commit(repeated(), 0)
     assert cluster.calls.count("decide") == 1
     assert states(cluster) == {S.COMPLETE_COMMIT}
@@ -494,27 +434,25 @@ def test_driver_with_an_expired_id_yields_to_a_newer_one(cluster: MemoryCluster)
 
 @pytest.mark.parametrize("policy", OnLostTransaction)
 def test_driver_paused_after_its_decision_checks_before_committing(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, policy: OnLostTransaction
+    cluster: MemoryCluster, policy: OnLostTransaction
 ) -> None:
     """One transaction has timed out meanwhile: committing the other would make half of the micro-batch visible."""
     committer = committer_of(cluster, policy=policy)
     messages = prepare(cluster, 0)
-    _pause_after_decision(cluster, monkeypatch)
+    _pause_after_decision(cluster)
     with pytest.raises(
         LostTransactionError, match="2 of its 2 .*No row of the micro-batch is or becomes visible.*again"
     ):
         committer.commit(messages, 0)
     committer.abort(messages, 0)
-    assert (_visible(cluster), states(cluster)) == (0, {S.COMPLETE_ABORT})
+    assert (visible(cluster), states(cluster)) == (0, {S.COMPLETE_ABORT})
     committer_of(cluster, "run2", policy=policy).commit(prepare(cluster, 0, "run2"), 0)
-    assert _visible(cluster) == 2
+    assert visible(cluster) == 2
 
 
 # Seed 418 of the simulation: the paused driver claimed that no row of the micro-batch becomes visible.
 @pytest.mark.parametrize("later", [0, 1])
-def test_driver_paused_after_its_decision_names_the_run_that_has_gone_on(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, later: int
-) -> None:
+def test_driver_paused_after_its_decision_names_the_run_that_has_gone_on(cluster: MemoryCluster, later: int) -> None:
     """Another run has found the decided transactions lost, and has written the micro-batch again."""
 
     def go_on() -> None:
@@ -524,16 +462,14 @@ def test_driver_paused_after_its_decision_names_the_run_that_has_gone_on(
 
     committer = committer_of(cluster)
     messages = prepare(cluster, 0)
-    _pause_after_decision(cluster, monkeypatch, go_on)
+    _pause_after_decision(cluster, go_on)
     with pytest.raises(FencedError, match=f"run2 has decided micro-batch {later}.*were lost: .*2 of its 2") as stopped:
         committer.commit(messages, 0)
     assert "No row" not in str(stopped.value)
-    assert _visible(cluster) == 2 + 2 * later
+    assert visible(cluster) == 2 + 2 * later
 
 
-def test_outdated_decision_of_an_earlier_run_does_not_explain_a_loss(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outdated_decision_of_an_earlier_run_does_not_explain_a_loss(cluster: MemoryCluster) -> None:
     """A group coordinator that is cut off shows the decision of the run before."""
     committer_of(cluster, "run0").commit(prepare(cluster, 0, "run0"), 0)
     past = dict(cluster.groups["p.q"])
@@ -541,7 +477,7 @@ def test_outdated_decision_of_an_earlier_run_does_not_explain_a_loss(
     def cut_off() -> None:
         cluster.past_offsets["p.q"], cluster.past_found_again = past, 100
 
-    _pause_after_decision(cluster, monkeypatch, cut_off)
+    _pause_after_decision(cluster, cut_off)
     with pytest.raises(LostTransactionError, match="Micro-batch 1 .*2 of its 2"):
         committer_of(cluster).commit(prepare(cluster, 1), 1)
 
@@ -553,23 +489,20 @@ def test_loss_is_reported_if_the_newest_decision_cannot_be_read(
     def unreachable(*_: object) -> None:
         raise UnreachableError("no coordinator is known")
 
-    _pause_after_decision(cluster, monkeypatch, lambda: monkeypatch.setattr(DecisionLog, "newest", unreachable))
+    _pause_after_decision(cluster, lambda: monkeypatch.setattr(DecisionLog, "newest", unreachable))
     with pytest.raises(LostTransactionError, match="2 of its 2"):
         committer_of(cluster).commit(prepare(cluster, 0), 0)
 
 
-def test_retried_completion_checks_before_committing(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    end = cluster.end_transactions
-
-    def fail_and_time_out(*_: object) -> object:
+def test_retried_completion_checks_before_committing(cluster: MemoryCluster) -> None:
+    def fail_and_time_out() -> NoReturn:
         cluster.time_out(task_id(worker="w1"))
-        monkeypatch.setattr(cluster, "end_transactions", end)
         raise UnreachableError("no coordinator is known")
 
-    monkeypatch.setattr(cluster, "end_transactions", fail_and_time_out)
+    instead(cluster, "end_transactions", fail_and_time_out)
     with pytest.raises(LostTransactionError, match="2 of its 2"):
         committer_of(cluster).commit(prepare(cluster, 0), 0)
-    assert _visible(cluster) == 0
+    assert visible(cluster) == 0
 
 
 def test_pointer_may_be_in_any_topic_but_must_belong_to_the_query(cluster: MemoryCluster) -> None:
@@ -583,8 +516,8 @@ def test_pointer_may_be_in_any_topic_but_must_belong_to_the_query(cluster: Memor
         committer_of(cluster, "run2").commit(prepare(cluster, 0, "run2"), 0)
 
 
-def test_nonretriable_completion_error_is_not_retried(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "end_transactions", _raiser(AuthorizationError("no right to write")))
+def test_nonretriable_completion_error_is_not_retried(cluster: MemoryCluster) -> None:
+    fail(cluster, "end_transactions", AuthorizationError("no right to write"))
     began_at_ms = cluster.now_ms
     with pytest.raises(TransactionError, match="is decided, but could not be completed: no right to write"):
         committer_of(cluster).commit(prepare(cluster, 0), 0)

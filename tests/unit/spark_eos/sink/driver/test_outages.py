@@ -1,5 +1,7 @@
 """Coordinators that are offline for a while stop no query whose transactions have time left."""
 
+from typing import NoReturn
+
 import pytest
 
 from broker_core.errors import ErrorCode
@@ -15,22 +17,19 @@ from spark_eos.errors import (
     UnansweredError,
     UnreachableError,
 )
-from spark_eos.open_transaction import EndAnswer, OpenTransaction
+from spark_eos.open_transaction import EndAnswer
 from spark_eos.sink.decision import Rank
-from spark_eos.sink.protocol.answers import DecisionWrite, UnstableOffsetsError
+from spark_eos.sink.protocol.answers import UnstableOffsetsError
 from spark_eos.sink.protocol.decision_errors import OutdatedError, UndecidedError
 from spark_eos.sink.protocol.retry_policy import rule_of
+from tests.support.spark_eos.acts import after, before, fail, instead
 from tests.support.spark_eos.driving import log_of
 from tests.support.spark_eos.sink_cluster import MemoryCluster
-from tests.support.spark_eos.sink_commits import cluster, committer_of, prepare, states, task_id
+from tests.support.spark_eos.sink_commits import cluster, committer_of, prepare, states, task_id, visible
 
 __all__ = ["cluster"]
 S = TransactionState
 DRIVER = "p.q.driver"
-
-
-def visible(cluster: MemoryCluster) -> int:
-    return sum(committed for (place, _), committed in cluster.outcomes.items() if place.topic == "t")
 
 
 class Outage:
@@ -83,47 +82,32 @@ def test_takeover_with_a_lost_response_is_recognized_as_own(
     assert visible(cluster) == 2
 
 
-def time_out_the_decision(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, times: int = 1) -> list[int]:
+def time_out_the_decision(cluster: MemoryCluster, times: int) -> list[int]:
     """Make the driver's transaction time out while its decision is written, as with a coordinator offline for 30 s."""
-    write, timed_out_at_ms = cluster.write_decision, []
+    timed_out_at_ms = list[int]()
 
-    def slow(decision: DecisionWrite) -> EndAnswer:
-        if len(timed_out_at_ms) < times:
-            timed_out_at_ms.append(cluster.now_ms)
-            cluster.pass_time(8_000)
-            cluster.ids[DRIVER].state = S.ONGOING
-            cluster.time_out(DRIVER)
-        return write(decision)
+    def slow() -> None:
+        timed_out_at_ms.append(cluster.now_ms)
+        cluster.pass_time(8_000)
+        cluster.ids[DRIVER].state = S.ONGOING
+        cluster.time_out(DRIVER)
 
-    monkeypatch.setattr(cluster, "write_decision", slow)
+    before(cluster, "write_decision", slow, times)
     return timed_out_at_ms
 
 
 @pytest.mark.parametrize("decides", [False, True])
-def test_late_takeover_with_a_lost_response_is_recognized_as_own(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, decides: bool
-) -> None:
+def test_late_takeover_with_a_lost_response_is_recognized_as_own(cluster: MemoryCluster, decides: bool) -> None:
     """The request waits at a paused coordinator while the retry succeeds. A newer driver that decides wins."""
-    messages, late, asked = prepare(cluster, 0), ["waits"], 0
-    init, write = cluster.init_producer_id, cluster.write_decision
+    messages, init = prepare(cluster, 0), cluster.init_producer_id
 
-    def take_over(transactional_id: str, timeout_ms: int) -> OpenTransaction:
-        nonlocal asked
-        asked += 1
-        if asked == 1:
-            raise UnansweredError("the transaction coordinator is offline")
-        return init(transactional_id, timeout_ms)
+    def arrive() -> None:
+        init(DRIVER, 30_000)
+        if decides:
+            committer_of(cluster, "run2").commit(prepare(cluster, 0, "run2"), 0)
 
-    def decide(decision: DecisionWrite) -> EndAnswer:
-        if late:
-            late.pop()
-            init(DRIVER, 30_000)
-            if decides:
-                committer_of(cluster, "run2").commit(prepare(cluster, 0, "run2"), 0)
-        return write(decision)
-
-    monkeypatch.setattr(cluster, "init_producer_id", take_over)
-    monkeypatch.setattr(cluster, "write_decision", decide)
+    fail(cluster, "init_producer_id", UnansweredError("the transaction coordinator is offline"), times=1)
+    before(cluster, "write_decision", arrive)
     committer = committer_of(cluster)
     if decides:
         with pytest.raises(FencedError, match="run run2 has decided micro-batch 0"):
@@ -134,35 +118,27 @@ def test_late_takeover_with_a_lost_response_is_recognized_as_own(
         assert visible(cluster) == 2
 
 
-def test_decision_whose_transaction_timed_out_is_retried_with_another(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decision_whose_transaction_timed_out_is_retried_with_another(cluster: MemoryCluster) -> None:
     committer = committer_of(cluster)
     committer.commit(prepare(cluster, 0), 0)
     messages = prepare(cluster, 1)
-    timed_out = time_out_the_decision(cluster, monkeypatch, 3)
+    timed_out = time_out_the_decision(cluster, 3)
     committer.commit(messages, 1)
     assert len(timed_out) == 3 and visible(cluster) == 4
     committer.commit(prepare(cluster, 2), 2)
     assert visible(cluster) == 6
 
 
-def test_error_without_remaining_time_says_what_the_brokers_answered(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(write: DecisionWrite) -> EndAnswer:
-        raise DeliveryTimeoutError("Records were late", checked="the last one failed with: NOT_ENOUGH_REPLICAS")
-
-    monkeypatch.setattr(cluster, "write_decision", refuse)
+def test_error_without_remaining_time_says_what_the_brokers_answered(cluster: MemoryCluster) -> None:
+    late = DeliveryTimeoutError("Records were late", checked="the last one failed with: NOT_ENOUGH_REPLICAS")
+    fail(cluster, "write_decision", late)
     with pytest.raises(TransactionError, match=r"was not decided: Records were late .*NOT_ENOUGH_REPLICAS"):
         committer_of(cluster).commit(prepare(cluster, 0), 0)
 
 
-def test_error_without_remaining_time_states_that_nothing_is_visible(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_without_remaining_time_states_that_nothing_is_visible(cluster: MemoryCluster) -> None:
     committer, messages = committer_of(cluster), prepare(cluster, 0)
-    time_out_the_decision(cluster, monkeypatch, 100)
+    time_out_the_decision(cluster, 100)
     with pytest.raises(
         TransactionError,
         match=r"(?s)was not decided: .*No row of the micro-batch is visible: run the job again, with jobId=q",
@@ -173,20 +149,14 @@ def test_error_without_remaining_time_states_that_nothing_is_visible(
     assert states(cluster) == {S.COMPLETE_ABORT}
 
 
-def test_newer_driver_deciding_during_the_outage_stops_this_one(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_newer_driver_deciding_during_the_outage_stops_this_one(cluster: MemoryCluster) -> None:
     old, messages = committer_of(cluster), prepare(cluster, 0)
-    write, newer = cluster.write_decision, [committer_of(cluster, "run2")]
 
-    def away(decision: DecisionWrite) -> EndAnswer:
-        if newer and decision.transaction.transactional_id == DRIVER:
-            theirs = newer.pop()
-            theirs.commit(prepare(cluster, 0, "run2"), 0)
-            raise UnansweredError("the group's coordinator is offline")
-        return write(decision)
+    def away() -> NoReturn:
+        committer_of(cluster, "run2").commit(prepare(cluster, 0, "run2"), 0)
+        raise UnansweredError("the group's coordinator is offline")
 
-    monkeypatch.setattr(cluster, "write_decision", away)
+    instead(cluster, "write_decision", away)
     taken_over = cluster.calls.count(f"init {DRIVER}")
     with pytest.raises(FencedError, match="run run2 has decided micro-batch 0"):
         old.commit(messages, 0)
@@ -194,16 +164,14 @@ def test_newer_driver_deciding_during_the_outage_stops_this_one(
     assert cluster.calls.count(f"init {DRIVER}") == taken_over + 2, "the newer driver is not fenced"
 
 
-def test_newer_driver_that_took_over_during_the_outage_is_not_fenced(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_newer_driver_that_took_over_during_the_outage_is_not_fenced(cluster: MemoryCluster) -> None:
     old, messages = committer_of(cluster), prepare(cluster, 0)
 
-    def away(_: DecisionWrite) -> EndAnswer:
+    def away() -> NoReturn:
         log_of(committer_of(cluster, "run2")).take_over()
         raise UnansweredError("the group's coordinator is offline")
 
-    monkeypatch.setattr(cluster, "write_decision", away)
+    instead(cluster, "write_decision", away)
     with pytest.raises(FencedError, match="newer driver is running query q"):
         old.commit(messages, 0)
     assert cluster.calls.count(f"init {DRIVER}") == 2
@@ -214,19 +182,15 @@ def test_unanswered_end_txn_during_an_outage_is_resolved_afterwards(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, is_made: bool
 ) -> None:
     committer, messages = committer_of(cluster), prepare(cluster, 0)
-    write, began = cluster.write_decision, []
 
-    def unclear(decision: DecisionWrite) -> EndAnswer:
-        if began:
-            return write(decision)
-        if is_made:
-            write(decision)
-        began.append(True)
+    def unclear() -> EndAnswer:
         Outage(cluster, monkeypatch, "describe_transactions", 20_000)
         Outage(cluster, monkeypatch, "committed_offsets", 20_000)
+        cluster.lose_answer_of.clear()
         return EndAnswer(None)
 
-    monkeypatch.setattr(cluster, "write_decision", unclear)
+    cluster.lose_answer_of = {DRIVER}
+    (after if is_made else instead)(cluster, "write_decision", unclear)
     committer.commit(messages, 0)
     assert visible(cluster) == 2 and states(cluster) == {S.COMPLETE_COMMIT}
     committer.commit(prepare(cluster, 1), 1)
@@ -238,14 +202,8 @@ def test_unresolved_result_is_reported_as_unclear_at_the_deadline(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     committer, messages = committer_of(cluster), prepare(cluster, 0)
-    write = cluster.write_decision
-
-    def unclear(decision: DecisionWrite) -> EndAnswer:
-        write(decision)
-        Outage(cluster, monkeypatch, "committed_offsets", 1_000_000)
-        return EndAnswer(None)
-
-    monkeypatch.setattr(cluster, "write_decision", unclear)
+    cluster.lose_answer_of = {DRIVER}
+    after(cluster, "write_decision", lambda: Outage(cluster, monkeypatch, "committed_offsets", 1_000_000))
     with pytest.raises(TransactionError, match="Cannot determine whether micro-batch 0"):
         committer.commit(messages, 0)
 
@@ -295,14 +253,10 @@ def test_run_whose_transactions_were_ended_reports_the_newer_run(cluster: Memory
         old.commit(messages, 1)
 
 
-def test_fatal_errors_are_not_retried(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[DecisionWrite] = []
-
-    def refuse(write: DecisionWrite) -> EndAnswer:
-        asked.append(write)
-        raise AuthorizationError("no right to write")
-
-    monkeypatch.setattr(cluster, "write_decision", refuse)
+def test_fatal_errors_are_not_retried(cluster: MemoryCluster) -> None:
+    asked = list[int]()
+    fail(cluster, "write_decision", AuthorizationError("no right to write"))
+    before(cluster, "write_decision", lambda: asked.append(1), times=9)
     with pytest.raises(AuthorizationError):
         committer_of(cluster).commit(prepare(cluster, 0), 0)
     assert len(asked) == 1

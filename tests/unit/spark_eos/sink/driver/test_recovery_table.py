@@ -17,6 +17,7 @@ from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import descriptions, settlement
 from spark_eos.sink.protocol.action_table import Fate, SettlementAction, action_for, rule_for
 from spark_eos.sink.protocol.settlement import Course, course_of
+from tests.support.spark_eos.acts import before, instead
 from tests.support.spark_eos.driving import end_all, settle
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 
@@ -187,35 +188,23 @@ def test_open_transactions_beside_a_loss_are_aborted_and_all_is_rewritten(
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("arrives", [True, False])
-def test_abort_without_a_clear_response_is_looked_up_again(
-    version: int, arrives: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster = MemoryCluster(version=version)
+def test_abort_without_a_clear_response_is_looked_up_again(version: int, arrives: bool) -> None:
+    cluster, asked = MemoryCluster(version=version), list[int]()
     decision = decision_of([cluster.prepare("id0", 0), cluster.prepare("id1", 1)])
     cluster.time_out("id1")
-    end, unclear = cluster.end_transactions, [3]
-
-    def answer(opened: Sequence[OpenTransaction], commit: bool) -> object:
-        unclear[0] -= 1
-        if unclear[0] >= 0:
-            if arrives:
-                end(opened, commit)
-            return {each.transactional_id: EndAnswer(None) for each in opened}
-        return end(opened, commit)
-
-    monkeypatch.setattr(cluster, "end_transactions", answer)
+    if arrives:
+        cluster.lose_answer_of = {"id0"}
+    else:
+        instead(cluster, "end_transactions", lambda: {"id0": EndAnswer(None)}, times=3)
+    before(cluster, "end_transactions", lambda: asked.append(1), times=9)
     assert settle(cluster, decision).took_no_effect
-    assert unclear[0] == (2 if arrives else -1)
+    assert len(asked) == (1 if arrives else 4)
 
 
-def test_persistently_failing_abort_stops_without_claiming_visibility(
-    monkeypatch: pytest.MonkeyPatch, cluster: MemoryCluster
-) -> None:
+def test_persistently_failing_abort_stops_without_claiming_visibility(cluster: MemoryCluster) -> None:
     decision = decision_of([cluster.prepare("id0", 0), cluster.prepare("id1", 1)])
     cluster.time_out("id1")
-    monkeypatch.setattr(
-        cluster, "end_transactions", lambda opened, _: {each.transactional_id: EndAnswer(None) for each in opened}
-    )
+    instead(cluster, "end_transactions", lambda: {"id0": EndAnswer(None)}, times=1_000)
     settled = settle(cluster, decision)
     account = r"task 0: open, id0 .*task 1: lost, id1 .*stay lost"
     for policy in OnLostTransaction:

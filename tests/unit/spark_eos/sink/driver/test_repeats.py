@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,10 @@ from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.retirement import Retirement
 from spark_eos.sink.protocol.state import QueryRun, RunMemory
+from tests.support.spark_eos.acts import before, mend
 from tests.support.spark_eos.driving import LogOn
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
-from tests.support.spark_eos.sink_commits import cluster
+from tests.support.spark_eos.sink_commits import cluster, visible
 
 __all__ = ["cluster"]
 QUERY = "8a1c0d3e-0000-4000-8000-000000000001"
@@ -100,11 +102,6 @@ def repeated(
     """Return the message of the only task of a write that finds its micro-batch decided."""
     query = f"{QUERY}/{name}" if name else QUERY
     return [AlreadyCommitted(Place(query, run, micro_batch, 0), rows_of(checksum, topic=topic))]
-
-
-def visible(cluster: MemoryCluster) -> int:
-    """Count the records of the output that readers see."""
-    return sum(committed for (place, _), committed in cluster.outcomes.items() if place.topic == "t")
 
 
 def test_writes_of_one_function_to_one_topic_are_separate_under_distinct_names(cluster: MemoryCluster) -> None:
@@ -205,12 +202,12 @@ def test_write_to_another_topic_before_the_checkpoint_does_not_repeat_the_micro_
     messages = prepared(cluster, now, checksum, run="run2", topic=topic)
     with pytest.raises(OptionError, match=rf"run1 .* to topic 't', and now .* topic '{topic}' as {QUERY}"):
         Process(cluster, "run2").commit(messages, "second" if now else "")
-    assert (written(cluster, "t"), written(cluster, "u")) == (1, 0)
+    assert (visible(cluster, "t"), visible(cluster, "u")) == (1, 0)
     # As the error says.
     Process(cluster, "run3").commit(repeated(before, run="run3"), "third" if before else "")
     after = prepared(cluster, now, run="run3", micro_batch=1, topic="u")
     Process(cluster, "run3").commit(after, "fourth" if now else "")
-    assert (written(cluster, "t"), written(cluster, "u")) == (1, 1)
+    assert (visible(cluster, "t"), visible(cluster, "u")) == (1, 1)
 
 
 def test_rolled_back_release_that_wrote_to_another_topic_is_noticed(cluster: MemoryCluster) -> None:
@@ -223,7 +220,7 @@ def test_rolled_back_release_that_wrote_to_another_topic_is_noticed(cluster: Mem
         Process(cluster, "run3").commit(prepared(cluster, "t", run="run3", micro_batch=2), "2")
     with pytest.raises(TransactionError, match="micro-batch 2 is already decided"):
         Process(cluster, "run4").commit(prepared(cluster, "new", run="run4", micro_batch=1), "1")
-    assert (written(cluster, "t"), written(cluster, "u")) == (2, 1)
+    assert (visible(cluster, "t"), visible(cluster, "u")) == (2, 1)
 
 
 def test_writes_of_one_function_go_on_after_a_crash_between_them(cluster: MemoryCluster) -> None:
@@ -232,23 +229,17 @@ def test_writes_of_one_function_go_on_after_a_crash_between_them(cluster: Memory
     second.compared = first.compared
     first.commit(repeated("t"), "t0")
     second.commit(prepared(cluster, "u", run="run2", topic="u"), "u0")
-    assert (written(cluster, "t"), written(cluster, "u")) == (1, 1)
+    assert (visible(cluster, "t"), visible(cluster, "u")) == (1, 1)
 
 
-def test_writes_of_threads_wait_for_one_another(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_of_threads_wait_for_one_another(cluster: MemoryCluster) -> None:
     """The write that was not decided commits first; another process compares the other one meanwhile."""
     Process(cluster).commit(prepared(cluster, "t"), "t0")
     first, second = Process(cluster, "run2"), Process(cluster, "run2")
     second.compared = first.compared
-    pause = cluster.pass_time
-
-    def compare(duration_ms: int) -> None:
-        monkeypatch.setattr(cluster, "pass_time", pause)
-        first.commit(repeated("t"), "t0")
-
-    monkeypatch.setattr(cluster, "pass_time", compare)
+    before(cluster, "pass_time", lambda: first.commit(repeated("t"), "t0"))
     second.commit(prepared(cluster, "u", run="run2", topic="u"), "u0")
-    assert (written(cluster, "t"), written(cluster, "u")) == (1, 1)
+    assert (visible(cluster, "t"), visible(cluster, "u")) == (1, 1)
 
 
 @pytest.mark.parametrize("checksum", [1, 2], ids=["same rows", "other rows"])
@@ -269,55 +260,48 @@ def test_order_of_known_writes_may_change_if_their_rows_differ(cluster: MemoryCl
     else:
         again.commit(other_first, "u1")
         again.commit(repeated("t", micro_batch=1), "t1")
-    assert (written(cluster, "t"), written(cluster, "u")) == (2, 2)
+    assert (visible(cluster, "t"), visible(cluster, "u")) == (2, 2)
 
 
 # A function that continues after a failed write
 
 
-@dataclass
-class MovingCluster(MemoryCluster):
-    """A cluster whose coordinators of the tasks' transactions are offline for a while."""
+def take_away(cluster: MemoryCluster) -> None:
+    """Take the coordinators of the tasks' transactions offline: nothing is committed until they are back."""
+    end = cluster.end_transactions
 
-    is_away: bool = False
-
-    def end_transactions(
-        self, opened: Collection[OpenTransaction], commit: bool, wait_ms: int | None = None
-    ) -> Mapping[str, EndAnswer]:
-        if self.is_away and commit:
+    def end_transactions(opened: Collection[OpenTransaction], commit: bool, *more: Any) -> Mapping[str, EndAnswer]:
+        if commit:
             raise UnreachableError("the coordinator is offline")
-        return super().end_transactions(opened, commit)
+        return end(opened, commit, *more)
 
-
-@pytest.fixture
-def moving() -> MovingCluster:
-    return MovingCluster()
+    cluster.end_transactions = end_transactions  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("is_same_process", [True, False])
 def test_function_that_swallows_a_failed_commit_loses_no_decided_rows(
-    moving: MovingCluster, is_same_process: bool
+    cluster: MemoryCluster, is_same_process: bool
 ) -> None:
-    process = Process(moving)
-    moving.is_away = True
+    process = Process(cluster)
+    take_away(cluster)
     with pytest.raises(TransactionError, match="is decided, but could not be completed"):
-        process.commit(prepared(moving), "first")
-    moving.is_away = False
-    following = process if is_same_process else Process(moving)
-    following.commit(prepared(moving, micro_batch=1, worker="w2"), "second")
-    assert visible(moving) == 2
+        process.commit(prepared(cluster), "first")
+    mend(cluster, "end_transactions")
+    following = process if is_same_process else Process(cluster)
+    following.commit(prepared(cluster, micro_batch=1, worker="w2"), "second")
+    assert visible(cluster) == 2
 
 
-def test_function_that_retries_a_failed_write_does_not_duplicate_it(moving: MovingCluster) -> None:
-    process = Process(moving)
-    moving.is_away = True
+def test_function_that_retries_a_failed_write_does_not_duplicate_it(cluster: MemoryCluster) -> None:
+    process = Process(cluster)
+    take_away(cluster)
     with pytest.raises(TransactionError, match="is decided, but could not be completed"):
-        process.commit(prepared(moving), "first")
-    moving.is_away = False
+        process.commit(prepared(cluster), "first")
+    mend(cluster, "end_transactions")
     with pytest.raises(OptionError, match="If this is a retry"):
         process.commit([AlreadyCommitted(Place(f"{QUERY}/t", "run1", 0, 0), rows_of(1))], "retry")
-    Process(moving, "run2").commit(repeated(), "after the restart")
-    assert visible(moving) == 1
+    Process(cluster, "run2").commit(repeated(), "after the restart")
+    assert visible(cluster) == 1
 
 
 # Lost transactions
@@ -336,15 +320,9 @@ def test_rewrite_never_mixes_rows_of_two_runs(cluster: MemoryCluster) -> None:
     committer = Committer(cluster, QueryRun(log.log, "p", query, "run1", OnLostTransaction.REWRITE))
     lost = whole[1]
     assert isinstance(lost, Prepared)
-    original = cluster.end_transactions
-    cluster.end_transactions = lambda opened, commit: (  # type: ignore[method-assign]
-        cluster.time_out(lost.transaction.transactional_id) or original(opened, commit)
-        if lost.transaction.opened in opened
-        else original(opened, commit)
-    )
+    before(cluster, "end_transactions", lambda: cluster.time_out(lost.transaction.transactional_id))
     with pytest.raises(TransactionError):
         committer.commit(whole, 0)
-    cluster.end_transactions = original  # type: ignore[method-assign]
     name = str(TaskId("p", query, "run2", "w", 0))
     cluster.init_producer_id(name, 60_000)
     again: list[TaskMessage] = [
@@ -385,19 +363,15 @@ def job(
     return messages
 
 
-def written(cluster: MemoryCluster, topic: str = "t") -> int:
-    return sum(committed for (place, _), committed in cluster.outcomes.items() if place.topic == topic)
-
-
 def test_job_under_another_prefix_finds_what_it_wrote(cluster: MemoryCluster, caplog: pytest.LogCaptureFixture) -> None:
     job(cluster, "run1", "p")
     for run, prefix in (("run2", "new"), ("run3", "p"), ("run4", "newer")):
         job(cluster, run, prefix)
-    assert written(cluster) == 1
+    assert visible(cluster) == 1
     assert "report keeps its decisions under transactionalIdPrefix=p" in caplog.text
     with pytest.raises(DifferentRowsError, match="jobId=report was already written"):
         job(cluster, "run5", "new", checksum=2)
-    assert written(cluster) == 1
+    assert visible(cluster) == 1
 
 
 def test_undecided_job_completes_under_its_first_prefix(cluster: MemoryCluster) -> None:
@@ -407,44 +381,44 @@ def test_undecided_job_completes_under_its_first_prefix(cluster: MemoryCluster) 
     log, transaction = (LogOn(cluster, "p", "report", DECISIONS), replace(cluster.prepare(name), rows=rows_of(1)))
     log.decide(Decision("p", "report", "run1", 0, 1, 1, 0, (transaction,)), log.take_over())
     job(cluster, "run2", "new")
-    assert written(cluster) == 1
+    assert visible(cluster) == 1
     assert cluster.ids[name].state is S.COMPLETE_COMMIT
 
 
 @pytest.mark.parametrize("knows_tasks", [True, False])
-def test_abort_of_a_job_keeps_what_it_decided_under_its_first_prefix(moving: MovingCluster, knows_tasks: bool) -> None:
+def test_abort_of_a_job_keeps_what_it_decided_under_its_first_prefix(cluster: MemoryCluster, knows_tasks: bool) -> None:
     """The first run's transactions were lost; the second one decides under the old prefix and cannot complete.
 
     What sweeps after the end of a driver has no message of a task.
     """
-    moving.is_away = True
+    take_away(cluster)
     with pytest.raises(TransactionError, match="is decided"):
-        job(moving, "run1", "p")
-    moving.time_out(str(TaskId("p", "report", "run1", "w", 0)))
+        job(cluster, "run1", "p")
+    cluster.time_out(str(TaskId("p", "report", "run1", "w", 0)))
     with pytest.raises(TransactionError, match="is decided"):
-        job(moving, "run2", "new")
+        job(cluster, "run2", "new")
     name = str(TaskId("new", "report", "run2", "w", 0))
-    decision = LogOn(moving, "p", "report", DECISIONS).newest()
+    decision = LogOn(cluster, "p", "report", DECISIONS).newest()
     assert decision is not None and decision.run == "run2"
     messages = [Prepared(Place("report", "run2", 0, 0), decision.transactions[0])]
-    log = LogOn(moving, "new", "report", DECISIONS, run="run2")
+    log = LogOn(cluster, "new", "report", DECISIONS, run="run2")
     committer = Committer(
-        moving, QueryRun(log.log, "new", "report", "run2", OnLostTransaction.FAIL, retirement=Retirement.MARK)
+        cluster, QueryRun(log.log, "new", "report", "run2", OnLostTransaction.FAIL, retirement=Retirement.MARK)
     )
     committer.abort(messages if knows_tasks else (), 0)
-    assert moving.ids[name].state is S.ONGOING
-    moving.is_away = False
-    job(moving, "run3", "new")
-    assert written(moving) == 1
+    assert cluster.ids[name].state is S.ONGOING
+    mend(cluster, "end_transactions")
+    job(cluster, "run3", "new")
+    assert visible(cluster) == 1
 
 
 def test_jobs_of_one_name_under_two_prefixes_with_other_topics_are_two(cluster: MemoryCluster) -> None:
     job(cluster, "run1", "staging", topic="staging-orders")
     job(cluster, "run2", "live", topic="orders")
-    assert (written(cluster, "staging-orders"), written(cluster, "orders")) == (1, 1)
+    assert (visible(cluster, "staging-orders"), visible(cluster, "orders")) == (1, 1)
     for run, prefix, topic in (("run3", "live", "orders"), ("run4", "staging", "staging-orders")):
         job(cluster, run, prefix, topic=topic)
-    assert (written(cluster, "staging-orders"), written(cluster, "orders")) == (1, 1)
+    assert (visible(cluster, "staging-orders"), visible(cluster, "orders")) == (1, 1)
 
 
 @pytest.mark.parametrize("change", ["cluster", "decisionTopic"])

@@ -1,6 +1,6 @@
 """The order of a query's runs: the runs that may no longer decide, and the runs whose transactions may be ended."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -9,7 +9,7 @@ import pytest
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, TransactionState
 from spark_eos.errors import FencedError, TransactionError, UnansweredError
-from spark_eos.open_transaction import EndAnswer, OpenTransaction
+from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, join_parts, read_part, write_decision
 from spark_eos.sink.driver.committer import Committer
@@ -21,6 +21,7 @@ from spark_eos.sink.protocol.driver_identity import DriverIdentity
 from spark_eos.sink.protocol.orphan_sweep import superseding
 from spark_eos.sink.protocol.retirement import Retirement
 from spark_eos.sink.protocol.state import QueryRun
+from tests.support.spark_eos.acts import after, before, fail, instead, mend
 from tests.support.spark_eos.driving import LogOn, log_of
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, task_id
@@ -35,11 +36,6 @@ def decide_and_die(cluster: MemoryCluster, micro_batch: int = 0, run: str = "run
     log.decide(decision_of(messages, micro_batch), log.take_over())
     cluster.pass_time(1_000)
     return messages
-
-
-def finished(cluster: MemoryCluster, run: str = "run2", micro_batch: int = 0) -> list[TaskMessage]:
-    """Return the messages of a re-run's tasks that find the micro-batch decided."""
-    return repeated(run, micro_batch)
 
 
 def newest(cluster: MemoryCluster) -> Decision:
@@ -129,78 +125,61 @@ def test_superseded_run_without_state_decides_nothing_and_fences_no_driver(clust
     newer.commit(prepare(cluster, 2, "run2"), 2)
 
 
-def test_run_superseded_during_takeover_decides_nothing(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_superseded_during_takeover_decides_nothing(cluster: MemoryCluster) -> None:
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     paused, messages = committer_of(cluster), prepare(cluster, 2)
-    take_over = paused.own.log.take_over
-
-    def just_after_another() -> object:
-        committer_of(cluster, "run2").commit(prepare(cluster, 1, "run2"), 1)
-        return take_over()
-
-    monkeypatch.setattr(paused.own.log, "take_over", just_after_another)
+    newer = prepare(cluster, 1, "run2")
+    before(paused.own.log, "take_over", lambda: committer_of(cluster, "run2").commit(newer, 1))
     with pytest.raises(FencedError, match="may no longer decide"):
         paused.commit(messages, 2)
     assert newest(cluster).micro_batch == 1
     assert paused.own.state.identity is None
 
 
-def test_run_superseded_during_epoch_renewal_decides_nothing(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_superseded_during_epoch_renewal_decides_nothing(cluster: MemoryCluster) -> None:
     """The lookup of the owner of the driver's id and the takeover are two requests; an operator may act in between."""
     running = committer_of(cluster)
     running.commit(prepare(cluster, 0), 0)
     assert running.own.state.identity is not None
     running.own.memory.note(identity=replace(running.own.state.identity, spent=True))
 
-    async def just_after_an_operator(_: DriverIdentity) -> DriverIdentity:
+    def just_after_an_operator() -> Coroutine[Any, Any, DriverIdentity]:
         name_as_superseded(cluster, "run1")
-        return await running.own.log.take_over()
+        return running.own.log.take_over()
 
-    monkeypatch.setattr(running.own.log, "renew", just_after_an_operator)
+    instead(running.own.log, "renew", just_after_an_operator)
     with pytest.raises(FencedError, match="may no longer decide"):
         running.commit(prepare(cluster, 1), 1)
     assert newest(cluster).micro_batch == 0
 
 
-def test_run_superseded_while_its_expired_id_is_renewed_decides_nothing(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_superseded_while_its_expired_id_is_renewed_decides_nothing(cluster: MemoryCluster) -> None:
     running = committer_of(cluster)
     running.commit(prepare(cluster, 0), 0)
-    decide = running.own.log.decide
 
-    def expired(*_: object) -> DriverIdentity:
-        monkeypatch.setattr(running.own.log, "decide", decide)
+    def expired() -> NoReturn:
         name_as_superseded(cluster, "run1")
         running.own.memory.note(attempted=None)
         raise UndecidedError("its id is unknown", error_code=ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
-    monkeypatch.setattr(running.own.log, "decide", expired)
+    instead(running.own.log, "decide", expired)
     with pytest.raises(FencedError, match="may no longer decide"):
         running.commit(prepare(cluster, 1), 1)
     assert newest(cluster).micro_batch == 0
 
 
-def test_fencing_message_is_correct_when_another_run_wrote_the_micro_batch(cluster: MemoryCluster) -> None:
-    paused, messages = committer_of(cluster), prepare(cluster, 0)
+@pytest.mark.parametrize("error", [FencedError, TransactionError], ids=["fenced", "stale"])
+def test_message_is_correct_when_another_run_wrote_the_micro_batch(
+    cluster: MemoryCluster, error: type[TransactionError]
+) -> None:
+    paused = committer_of(cluster)
+    messages = prepare(cluster, 0) if error is FencedError else []
     cluster.pass_time(1_000)
     newer = committer_of(cluster, "run2")
     for micro_batch in (0, 1):
         newer.commit(prepare(cluster, micro_batch, "run2"), micro_batch)
-    with pytest.raises(FencedError, match="nothing that this run prepared becomes visible"):
-        paused.commit(messages, 0)
-
-
-def test_stale_run_message_is_correct_when_another_run_wrote_the_micro_batch(cluster: MemoryCluster) -> None:
-    newer = committer_of(cluster, "run2")
-    for micro_batch in (0, 1):
-        newer.commit(prepare(cluster, micro_batch, "run2"), micro_batch)
-    with pytest.raises(TransactionError, match="nothing that this run prepared becomes visible"):
-        committer_of(cluster).commit(prepare(cluster, 0), 0)
+    with pytest.raises(error, match="nothing that this run prepared becomes visible"):
+        paused.commit(messages or prepare(cluster, 0), 0)
 
 
 def test_job_run_superseded_by_an_operator_decides_nothing(cluster: MemoryCluster) -> None:
@@ -253,7 +232,7 @@ def test_superseded_runs_are_read_back_and_omitted_when_empty(superseded: tuple[
 def test_transactions_left_open_by_the_deciding_run_are_swept_after_completion(cluster: MemoryCluster) -> None:
     decide_and_die(cluster)
     cluster.prepare(task_id(worker="late"), 7)
-    committer_of(cluster, "run2").commit(finished(cluster), 0)
+    committer_of(cluster, "run2").commit(repeated(), 0)
     assert state_of(cluster) is S.COMPLETE_ABORT
     assert {state_of(cluster, worker=f"w{n}") for n in (0, 1)} == {S.COMPLETE_COMMIT}
     noted = newest(cluster)
@@ -269,41 +248,37 @@ def test_new_transaction_of_an_id_in_the_decision_is_swept(cluster: MemoryCluste
     committer_of(cluster).commit(messages, 0)
     cluster.init_producer_id(task_id(worker="w0"), 60_000)
     cluster.prepare(task_id(worker="w0"), 7)
-    committer_of(cluster, "run2").commit(finished(cluster), 0)
+    committer_of(cluster, "run2").commit(repeated(), 0)
     assert state_of(cluster, worker="w0") is S.COMPLETE_ABORT
 
 
 def test_note_is_not_written_when_no_transaction_was_left_open(cluster: MemoryCluster) -> None:
     decide_and_die(cluster)
-    committer_of(cluster, "run2").commit(finished(cluster), 0)
+    committer_of(cluster, "run2").commit(repeated(), 0)
     assert newest(cluster).revision == 0
 
 
 def test_transactions_of_another_run_are_left_alone_without_the_note(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The driver of that run could still decide; the micro-batch is committed, so nothing fails."""
     decide_and_die(cluster)
     cluster.prepare(task_id(worker="late"), 7)
     committer = committer_of(cluster, "run2")
-    with monkeypatch.context() as failing:
-        failing.setattr(cluster, "write_decision", _away)
-        committer.commit(finished(cluster), 0)
+    fail(cluster, "write_decision", UnansweredError("a broker is offline"))
+    committer.commit(repeated(), 0)
     assert "is committed; the transactions that run run1 left open are swept later: a broker is offline" in caplog.text
     assert state_of(cluster) is S.ONGOING
+    mend(cluster, "write_decision")
     committer.commit(prepare(cluster, 1, "run2"), 1)
     assert state_of(cluster) is S.COMPLETE_ABORT
-
-
-def _away(_: object) -> EndAnswer:
-    raise UnansweredError("a broker is offline")
 
 
 def test_finished_job_sweeps_transactions_its_run_left_open(cluster: MemoryCluster) -> None:
     decide_and_die(cluster)
     cluster.prepare(task_id(worker="late"), 7)
     cluster.prepare(task_id("run3", "late"), 8)
-    job_of(cluster, "run2").commit(finished(cluster), 0)
+    job_of(cluster, "run2").commit(repeated(), 0)
     assert state_of(cluster) is S.COMPLETE_ABORT
     assert state_of(cluster, run="run3") is S.ONGOING
     assert newest(cluster).completed_at_ms is not None
@@ -325,15 +300,7 @@ def test_driver_paused_after_its_takeover_does_not_follow_a_newer_driver(cluster
     """The explorer found it: what a driver reads when it wakes was not there when it took over."""
     paused, newer = committer_of(cluster), committer_of(cluster, "run2")
     messages, others = prepare(cluster, 0), prepare(cluster, 0, "run2")
-    take = cluster.init_producer_id
-
-    def then_pause(transactional_id: str, timeout_ms: int) -> OpenTransaction:
-        taken = take(transactional_id, timeout_ms)
-        cluster.init_producer_id = take  # type: ignore[method-assign]
-        newer.commit(others, 0)
-        return taken
-
-    cluster.init_producer_id = then_pause  # type: ignore[method-assign]
+    after(cluster, "init_producer_id", lambda: newer.commit(others, 0))
     check_stopped_by_a_newer_run(cluster, paused, messages, newer, 0)
 
 
@@ -341,14 +308,7 @@ def test_driver_paused_before_its_last_look_does_not_follow_a_newer_driver(clust
     """The explorer found it: a query without decisions looks for committed ids, and then once more for decisions."""
     paused, newer = committer_of(cluster), committer_of(cluster, "run2")
     messages, others = prepare(cluster, 1), prepare(cluster, 1, "run2")
-    look = cluster.used_ids
-
-    def after_a_pause(query: str) -> Mapping[str, bool]:
-        cluster.used_ids = look  # type: ignore[method-assign]
-        newer.commit(others, 1)
-        return look(query)
-
-    cluster.used_ids = after_a_pause  # type: ignore[method-assign]
+    before(cluster, "used_ids", lambda: newer.commit(others, 1))
     check_stopped_by_a_newer_run(cluster, paused, messages, newer, 1)
 
 
@@ -411,17 +371,13 @@ def test_decision_that_a_stale_answer_hid_before_the_takeover_is_followed(cluste
     """The id is as this process took it, so no newer driver is running."""
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     cluster.past_offsets["p.q"] = {}
-    scan = cluster.find_records
     cluster.find_records = lambda starts, _: FoundRecords((), (), dict.fromkeys(starts, 0))  # type: ignore[method-assign]
-    take = cluster.init_producer_id
 
-    def then_found(transactional_id: str, timeout_ms: int) -> OpenTransaction:
-        if transactional_id.endswith(".driver"):
-            cluster.past_offsets.clear()
-            cluster.find_records = scan  # type: ignore[method-assign]
-        return take(transactional_id, timeout_ms)
+    def found() -> None:
+        cluster.past_offsets.clear()
+        mend(cluster, "find_records")
 
-    cluster.init_producer_id = then_found  # type: ignore[method-assign]
+    before(cluster, "init_producer_id", found)
     committer_of(cluster, "run2").commit(repeated(), 0)
     assert newest(cluster).run == "run1"
 

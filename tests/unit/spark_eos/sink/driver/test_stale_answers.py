@@ -19,7 +19,16 @@ from spark_eos.sink.protocol.settlement import Fate, complete
 from spark_eos.sink.task.identity_pool import IdentityPool
 from tests.support.spark_eos.driving import LogOn, describe_prepared, fates_of, log_of, verify
 from tests.support.spark_eos.sink_cluster import DECISIONS, Id, MemoryCluster
-from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
+from tests.support.spark_eos.sink_commits import (
+    cluster,
+    committer_of,
+    decision_of,
+    prepare,
+    repeated,
+    states,
+    task_id,
+    visible,
+)
 
 __all__ = ["cluster"]
 S = TransactionState
@@ -29,10 +38,6 @@ Offsets = dict[object, CommittedOffset]
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descriptions, "_PAUSE_SECONDS", 0.0)
-
-
-def visible(cluster: MemoryCluster) -> int:
-    return sum(committed for (place, _), committed in cluster.outcomes.items() if place.topic == "t")
 
 
 def commit_unseen(cluster: MemoryCluster, micro_batch: int, run: str = "run1") -> None:

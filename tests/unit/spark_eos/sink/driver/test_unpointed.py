@@ -33,7 +33,7 @@ from spark_eos.sink.protocol.retry_policy import rule_of
 from spark_eos.sink.protocol.state import QueryRun
 from tests.support.spark_eos.driving import LogOn, end_all, log_of
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
-from tests.support.spark_eos.sink_commits import cluster
+from tests.support.spark_eos.sink_commits import cluster, visible
 
 __all__ = ["cluster"]
 QUERY = "8a1c0d3e-0000-4000-8000-000000000001"
@@ -72,10 +72,6 @@ def mark(cluster: MemoryCluster) -> None:
     """Mark the decision topic as one that this version has created."""
     cluster.partitions = 8
     cluster.logs[TopicPartition(DECISIONS, 0)] = [(cluster.init_producer_id("p.layout", 1).producer, LAYOUT_KEY, b"{}")]
-
-
-def visible(cluster: MemoryCluster) -> int:
-    return sum(committed for (place, _), committed in cluster.outcomes.items() if place.topic == "t")
 
 
 def states(cluster: MemoryCluster, run: str) -> list[TransactionState]:
