@@ -19,7 +19,7 @@ def instead(cluster: object, call: str, act: Callable[[], object], times: int = 
     _interpose(cluster, call, times, lambda _: act())
 
 
-def fail(cluster: object, call: str, error: Exception, times: int = 10_000) -> None:
+def fail(cluster: object, call: str, error: BaseException, times: int = 10_000) -> None:
     """Let the next requests of a kind fail without an effect."""
 
     def refuse() -> None:

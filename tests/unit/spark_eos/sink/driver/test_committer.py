@@ -70,16 +70,6 @@ def test_transaction_not_known_to_be_open_prevents_the_decision(cluster: MemoryC
         assert states(cluster) == {S.COMPLETE_ABORT}
 
 
-def test_abort_after_a_decision_aborts_none_of_its_transactions(cluster: MemoryCluster) -> None:
-    messages = prepare(cluster, 0)
-    committer = committer_of(cluster)
-    cluster.lose_answer_of = {task_id(worker="w0"), task_id(worker="w1")}
-    committer.commit(messages, 0)
-    committer.abort(messages, 0)
-    assert states(cluster) == {S.COMPLETE_COMMIT}
-    assert not [call for call in cluster.calls if call.endswith("abort")]
-
-
 def test_abort_leaves_decided_transactions_open(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = prepare(cluster, 0)
     committer = committer_of(cluster)
@@ -213,23 +203,6 @@ def test_fenced_driver_decides_nothing_and_sweeps_only_its_own_run(cluster: Memo
     assert {cluster.ids[task_id("run2", f"w{n}")].state for n in (0, 1)} == {S.COMPLETE_COMMIT}
 
 
-def test_lost_decision_response_is_resolved_by_the_pointer(cluster: MemoryCluster) -> None:
-    cluster.lose_answer_of = {"p.q.driver"}
-    committer = committer_of(cluster)
-    for micro_batch in range(2):
-        committer.commit(prepare(cluster, micro_batch), micro_batch)
-    assert states(cluster) == {S.COMPLETE_COMMIT}
-
-
-def test_batch_whose_transactions_all_timed_out_is_decided_again(cluster: MemoryCluster) -> None:
-    _decide_and_lose(cluster, lost=(0, 1))
-    committer = committer_of(cluster, "run2")
-    committer.commit(prepare(cluster, 0, "run2"), 0)
-    decision = log_of(committer).newest()
-    assert decision is not None and (decision.attempt, decision.run) == (2, "run2")
-    assert cluster.ids[task_id("run2", "w0")].state is S.COMPLETE_COMMIT
-
-
 def _in_topic(messages: list[TaskMessage], topic_id: UUID) -> list[TaskMessage]:
     """Return the messages of tasks that have written to the topic with this id."""
     found: list[TaskMessage] = []
@@ -308,15 +281,6 @@ def test_rewrite_refuses_transactions_that_were_not_lost(cluster: MemoryCluster,
     with pytest.raises(LostTransactionError):
         committer.commit([*skipped, *prepare(cluster, 0, "run2", splits)], 0)
     assert cluster.calls.count("decide") == 1
-
-
-def test_expired_pointer_is_replaced_by_a_scan(cluster: MemoryCluster) -> None:
-    committer_of(cluster).commit(prepare(cluster, 0), 0)
-    cluster.groups.clear()
-    committer_of(cluster, "run2").commit(prepare(cluster, 0, "run2"), 0)
-    assert cluster.calls.count("decide") == 1
-    # One scan by each of the two processes.
-    assert cluster.calls.count("scan 4") == 2
 
 
 def test_dangling_pointer_stops_the_query(cluster: MemoryCluster) -> None:

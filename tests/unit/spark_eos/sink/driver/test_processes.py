@@ -10,13 +10,22 @@ from hypothesis import strategies as st
 
 from broker_core.types import TopicPartition, TransactionState
 from spark_eos.errors import EosKafkaError, FencedError, OptionError
-from spark_eos.open_transaction import OpenTransaction
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import Empty, Place, Prepared, TaskMessage
 from spark_eos.sink.protocol import commit as committer_module
+from tests.support.spark_eos.acts import before, fail
 from tests.support.spark_eos.driving import log_of
 from tests.support.spark_eos.sink_cluster import MemoryCluster
-from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
+from tests.support.spark_eos.sink_commits import (
+    cluster,
+    committer_of,
+    decision_of,
+    prepare,
+    repeated,
+    states,
+    task_id,
+    visible,
+)
 
 __all__ = ["cluster"]
 S = TransactionState
@@ -139,25 +148,20 @@ def test_paused_process_that_found_no_decision_writes_nothing_twice(cluster: Mem
     cluster.groups.clear()
     with pytest.raises(EosKafkaError):
         paused.commit(late, 1)
-    seen = [place for place, committed in cluster.outcomes.items() if committed and place[0].topic == "t"]
-    assert len(seen) == 4
+    assert visible(cluster) == 4
 
 
-def test_decision_made_during_a_takeover_is_seen(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    paused, late = committer_of(cluster, "run0"), prepare(cluster, 1, "run0")
-    init, others = cluster.init_producer_id, [committer_of(cluster)]
+def test_decision_made_during_a_takeover_is_seen(cluster: MemoryCluster) -> None:
+    paused, late, messages = committer_of(cluster, "run0"), prepare(cluster, 1, "run0"), prepare(cluster, 1)
 
-    def just_after_another(name: str, timeout_ms: int) -> OpenTransaction:
-        if name == "p.q.driver" and others:
-            others.pop().commit(prepare(cluster, 1), 1)
-            cluster.groups.clear()
-        return init(name, timeout_ms)
+    def decide_unseen() -> None:
+        committer_of(cluster).commit(messages, 1)
+        cluster.groups.clear()
 
-    monkeypatch.setattr(cluster, "init_producer_id", just_after_another)
+    before(cluster, "init_producer_id", decide_unseen)
     paused.commit(late, 1)
     assert decided_by(paused) == ("run1", 1)
-    seen = [place for place, committed in cluster.outcomes.items() if committed and place[0].topic == "t"]
-    assert len(seen) == 2
+    assert visible(cluster) == 2
 
 
 # Siblings and newer drivers
@@ -267,20 +271,13 @@ def test_sibling_seen_once_is_not_forgotten_for_an_outdated_answer() -> None:
     assert decided_by(second) == ("run1", 2)
 
 
-def test_second_write_after_an_interrupted_commit_is_refused(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_second_write_after_an_interrupted_commit_is_refused(cluster: MemoryCluster) -> None:
     """The interrupt comes when the micro-batch is decided and completed, and before the call has ended."""
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
     first = committer_of(cluster)
     first.own.write = "one"
-    with monkeypatch.context() as interrupting:
-        interrupting.setattr(cluster, "open_transactions", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            first.commit(prepare(cluster, 0), 0)
+    fail(cluster, "open_transactions", KeyboardInterrupt(), times=1)
+    with pytest.raises(KeyboardInterrupt):
+        first.commit(prepare(cluster, 0), 0)
     second = replace(first, own=replace(first.own, write="two"))
     with pytest.raises(OptionError, match="already written under the name"):
         second.commit(prepare(cluster, 0, splits=(2, 3)), 0)

@@ -62,13 +62,6 @@ HISTORIES = [
 ]
 
 
-@pytest.mark.parametrize(("version", "state", "epoch", "fate"), HISTORIES)
-def test_outcome_follows_from_the_coordinator_state(
-    version: int, state: TransactionState, epoch: int, fate: Fate | None
-) -> None:
-    assert described_fate(_transaction(version), _described(state, epoch)) is fate
-
-
 def test_outcome_table_matches_the_histories() -> None:
     tested = {(state, version >= 2, epoch - 5): fate for version, state, epoch, fate in HISTORIES if fate}
     assert tested == {case: each.fate for case, each in FATES.items()}
@@ -118,12 +111,6 @@ def test_open_transactions_are_committed_and_committed_ones_kept(version: int) -
         settled = settle(cluster, _decision(one, two))
         assert settled.took_effect and settled.committed == (one, two)
     assert cluster.calls.count("end one commit") == 1
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_lost_end_txn_response_is_resolved_by_describe_transactions(version: int) -> None:
-    cluster = MemoryCluster(version=version, lose_answer_of={"one"})
-    assert settle(cluster, _decision(cluster.prepare("one"))).took_effect
 
 
 def test_abort_after_a_downgrade_is_not_taken_for_the_previous_transaction() -> None:

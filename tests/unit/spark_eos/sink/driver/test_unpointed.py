@@ -1,9 +1,9 @@
 """A query whose pointer is missing finds its decisions, or stops if they are gone and its rows may be visible."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -18,7 +18,6 @@ from spark_eos.errors import (
     UnansweredError,
     UnsupportedError,
 )
-from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, OperatorAction, read_part, write_decision, write_pointer
 from spark_eos.sink.driver.committer import Committer
@@ -31,6 +30,7 @@ from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.retirement import Retirement
 from spark_eos.sink.protocol.retry_policy import rule_of
 from spark_eos.sink.protocol.state import QueryRun
+from tests.support.spark_eos.acts import before, fail
 from tests.support.spark_eos.driving import LogOn, end_all, log_of
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, visible
@@ -159,14 +159,6 @@ def test_rows_moved_between_tasks_are_not_mixed_with_another_run(
     assert visible(cluster) == 1
 
 
-def test_tasks_may_disagree_about_a_committed_batch(cluster: MemoryCluster) -> None:
-    decide(cluster, tasks(cluster, "run1"))
-    [first_message, _] = tasks(cluster, "run2")
-    second_message = AlreadyCommitted(Place(QUERY, "run2", 0, 1), (TopicRows("t", 1, 2),))
-    committer(cluster, "run2").commit([first_message, second_message], 0)
-    assert visible(cluster) == 2
-
-
 @pytest.mark.parametrize("micro_batch", [0, 7])
 def test_query_past_its_first_micro_batch_that_has_no_decision_is_named_once(
     cluster: MemoryCluster, caplog: pytest.LogCaptureFixture, micro_batch: int
@@ -231,15 +223,12 @@ def test_renewal_with_an_older_pointer_notices_who_was_there_before_it() -> None
     older = committer(cluster, "run1")
     older.commit(tasks(cluster, "run1"), 0)
     pointers, messages = deepcopy(cluster.groups), tasks(cluster, "run1", 1)
-    take = cluster.init_producer_id
 
-    def take_last(transactional_id: str, timeout_ms: int) -> OpenTransaction:
-        cluster.init_producer_id = take  # type: ignore[method-assign]
+    def decide_unseen() -> None:
         committer(cluster, "run2").commit(tasks(cluster, "run2", 1), 1)
         cluster.groups = pointers
-        return take(transactional_id, timeout_ms)
 
-    cluster.init_producer_id = take_last  # type: ignore[method-assign]
+    before(cluster, "init_producer_id", decide_unseen)
     with pytest.raises(FencedError, match="run run2 has decided micro-batch 1"):
         older.commit(messages, 1)
     assert visible(cluster) == 4
@@ -394,16 +383,11 @@ def test_operator_completes_the_decision_that_an_older_pointer_misses(cluster: M
     assert visible(cluster) == 4
 
 
-def test_decision_topic_without_its_newest_records_is_retried_and_has_a_remedy(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decision_topic_without_its_newest_records_is_retried_and_has_a_remedy(cluster: MemoryCluster) -> None:
     """A broker that is cut off looks alike, so the commit is tried again; the remedy has both."""
     committer(cluster, "run1").commit(tasks(cluster, "run1", 1), 1)
-
-    def read_records(*_: object) -> NoReturn:
-        raise ShortLogError("The leader does not have offset 0", remedy="Restart when the broker is back")
-
-    monkeypatch.setattr(cluster, "read_records", read_records)
+    cut_off = ShortLogError("The leader does not have offset 0", remedy="Restart when the broker is back")
+    fail(cluster, "read_records", cut_off)
     with pytest.raises(ShortLogError) as found:
         LogOn(cluster, "p", QUERY, DECISIONS).newest()
     assert rule_of(found.value).commits_again
@@ -512,11 +496,13 @@ def test_task_reads_only_the_pointer(cluster: MemoryCluster) -> None:
     assert cluster.calls == ["pointer"] * 3
 
 
-def test_messages_of_every_kind_are_checked_alike(cluster: MemoryCluster) -> None:
-    decide(cluster, tasks(cluster, "run1", checksums=(1,)))
-    messages: list[TaskMessage] = [*tasks(cluster, "run2", checksums=(1,)), Empty(Place(QUERY, "run2", 0, 1))]
-    committer(cluster, "run2").commit(messages, 0)
-    assert visible(cluster) == 1
+@pytest.mark.parametrize("is_skipped", [True, False], ids=["skipped", "empty"])
+def test_messages_of_every_kind_are_checked_alike(cluster: MemoryCluster, is_skipped: bool) -> None:
+    decide(cluster, tasks(cluster, "run1", checksums=(1, 2) if is_skipped else (1,)))
+    place = Place(QUERY, "run2", 0, 1)
+    other: TaskMessage = AlreadyCommitted(place, (TopicRows("t", 1, 2),)) if is_skipped else Empty(place)
+    committer(cluster, "run2").commit([*tasks(cluster, "run2", checksums=(1,)), other], 0)
+    assert visible(cluster) == (2 if is_skipped else 1)
 
 
 @pytest.mark.parametrize("prefix", ["p", "other"])
@@ -640,12 +626,7 @@ def test_micro_batches_without_rows_look_nothing_up(cluster: MemoryCluster) -> N
     assert cluster.calls.count("list used") == 1
 
 
-def test_query_starts_where_brokers_list_no_transactions(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(query: str) -> Mapping[str, bool]:
-        raise UnsupportedError("ListTransactions")
-
-    monkeypatch.setattr(cluster, "used_ids", refuse)
+def test_query_starts_where_brokers_list_no_transactions(cluster: MemoryCluster) -> None:
+    fail(cluster, "used_ids", UnsupportedError("ListTransactions"))
     committer(cluster, "run1").commit(tasks(cluster, "run1", 7), 7)
     assert visible(cluster) == 2
