@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.types import ProducerIdentity, TransactionState
+from broker_core.types import TransactionState
 from spark_eos.errors import EosKafkaError
 from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.sink import OnLostTransaction
@@ -169,16 +169,6 @@ def test_task_of_an_older_micro_batch_takes_no_current_id() -> None:
     worker.run_tasks(1, 1)
     worker.commit(1, is_reported=True)
     assert worker.run_tasks(0, 1) == ["init p.q.run1.w.1"]
-
-
-def test_no_id_continues_with_its_next_epoch_after_an_abort() -> None:
-    """Otherwise the description of a decided transaction could be the abort of the one before it."""
-    worker = Worker(MemoryCluster())
-    worker.run_tasks(0, 1)
-    worker.commit(0, is_reported=False, lost=1)
-    before = worker.cluster.ids["p.q.run1.w.0"].identity
-    worker.run_tasks(1, 1)
-    assert worker.taken[0].producer == ProducerIdentity(before.producer_id, before.producer_epoch + 1)
 
 
 def commit(made: Committer, messages: list[TaskMessage], micro_batch: int) -> None:
