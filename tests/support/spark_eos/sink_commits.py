@@ -13,6 +13,7 @@ from spark_eos.sink.messages import AlreadyCommitted, Place, Prepared, TaskMessa
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol.decision_log import DecisionLog
+from spark_eos.sink.protocol.retirement import Retirement
 from spark_eos.sink.protocol.state import QueryRun
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 
@@ -34,8 +35,11 @@ def committer_of(
     prefix: str = "p",
     policy: OnLostTransaction = OnLostTransaction.FAIL,
     topic: str = DECISIONS,
+    query: str = "q",
+    retirement: Retirement = Retirement.REPLACE,
 ) -> Committer:
-    return Committer(cluster, QueryRun(DecisionLog(prefix, "q", topic, run=run), prefix, "q", run, policy))
+    log = DecisionLog(prefix, query, topic, run=run)
+    return Committer(cluster, QueryRun(log, prefix, query, run, policy, retirement=retirement))
 
 
 def task_id(run: str = "run1", worker: str = "w0", number: int = 0, prefix: str = "p") -> str:

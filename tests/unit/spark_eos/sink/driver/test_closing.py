@@ -11,7 +11,6 @@ from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.admin.inventory import read_inventory
 from spark_eos.errors import LostTransactionError, UnansweredError
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
-from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import (
     Decision,
     Intervention,
@@ -23,16 +22,14 @@ from spark_eos.sink.decision import (
     write_decision,
     write_pointer,
 )
-from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import Place, Prepared
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.protocol.answers import DecisionWrite
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.retirement import Retirement, completed
-from spark_eos.sink.protocol.state import QueryRun
 from tests.support.spark_eos.driving import LogOn, log_of, settle
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
-from tests.support.spark_eos.sink_commits import cluster, decision_of, prepare, repeated
+from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated
 
 __all__ = ["cluster"]
 # UUIDs, which Spark queries, their runs and jobs may have as names.
@@ -48,11 +45,6 @@ interventions = st.none() | st.builds(
 )
 
 
-def job(cluster: MemoryCluster, retirement: Retirement, run: str = "run1") -> Committer:
-    log = LogOn(cluster, "p", "q", DECISIONS, run=run)
-    return Committer(cluster, QueryRun(log.log, "p", "q", run, OnLostTransaction.FAIL, retirement=retirement))
-
-
 def decision_values(cluster: MemoryCluster) -> list[bytes | None]:
     return [value for place, log in cluster.logs.items() if place.topic == DECISIONS for _, _, value in log]
 
@@ -66,9 +58,9 @@ def forget_everything(cluster: MemoryCluster) -> None:
 
 
 def test_named_job_is_recognized_as_done_by_its_mark_alone(cluster: MemoryCluster) -> None:
-    job(cluster, Retirement.MARK).commit(prepare(cluster, 0), 0)
+    committer_of(cluster, retirement=Retirement.MARK).commit(prepare(cluster, 0), 0)
     forget_everything(cluster)
-    again = job(cluster, Retirement.MARK, "run2")
+    again = committer_of(cluster, "run2", retirement=Retirement.MARK)
     newest = log_of(again).newest()
     assert newest is not None
     assert settle(cluster, newest).took_effect
@@ -78,7 +70,7 @@ def test_named_job_is_recognized_as_done_by_its_mark_alone(cluster: MemoryCluste
 
 
 def test_without_the_completion_mark_the_outcome_is_unknown(cluster: MemoryCluster) -> None:
-    job(cluster, Retirement.REPLACE).commit(prepare(cluster, 0), 0)
+    committer_of(cluster, retirement=Retirement.REPLACE).commit(prepare(cluster, 0), 0)
     forget_everything(cluster)
     log = LogOn(cluster, "p", "q", DECISIONS)
     newest = log.newest()
@@ -90,7 +82,7 @@ def test_rerun_marks_a_job_that_died_after_its_decision(cluster: MemoryCluster) 
     messages = prepare(cluster, 0)
     log = LogOn(cluster, "p", "q", DECISIONS)
     log.decide(decision_of(messages), log.take_over())
-    job(cluster, Retirement.MARK, "run2").commit(repeated(), 0)
+    committer_of(cluster, "run2", retirement=Retirement.MARK).commit(repeated(), 0)
     forget_everything(cluster)
     newest = LogOn(cluster, "p", "q", DECISIONS).newest()
     assert newest is not None
@@ -98,7 +90,7 @@ def test_rerun_marks_a_job_that_died_after_its_decision(cluster: MemoryCluster) 
 
 
 def test_unnamed_job_leaves_no_decision_record(cluster: MemoryCluster) -> None:
-    job(cluster, Retirement.FORGET).commit(prepare(cluster, 0), 0)
+    committer_of(cluster, retirement=Retirement.FORGET).commit(prepare(cluster, 0), 0)
     values = decision_values(cluster)
     assert values[-1] is None
     assert [value is None for value in values] == [False, True]
@@ -110,7 +102,7 @@ def test_all_parts_of_an_expired_decision_are_deleted(cluster: MemoryCluster, mo
     monkeypatch.setattr(
         "spark_eos.sink.protocol.decision_log.write_decision", lambda decision: write_decision(decision, 1)
     )
-    job(cluster, Retirement.FORGET).commit(prepare(cluster, 0, splits=(0, 1, 2)), 0)
+    committer_of(cluster, retirement=Retirement.FORGET).commit(prepare(cluster, 0, splits=(0, 1, 2)), 0)
     keys = [key for place, log in cluster.logs.items() if place.topic == DECISIONS for _, key, _ in log]
     assert keys[:3] == keys[3:] == [b"p/q", b"p/q#1", b"p/q#2"]
     assert decision_values(cluster)[3:] == [None] * 3
@@ -128,7 +120,7 @@ def test_incomplete_job_keeps_its_decision(cluster: MemoryCluster) -> None:
     with pytest.MonkeyPatch.context() as losing:
         losing.setattr(cluster, "write_decision", lose_one)
         with pytest.raises(LostTransactionError):
-            job(cluster, Retirement.FORGET).commit(messages, 0)
+            committer_of(cluster, retirement=Retirement.FORGET).commit(messages, 0)
     assert None not in decision_values(cluster)
 
 
@@ -136,7 +128,7 @@ def test_incomplete_job_keeps_its_decision(cluster: MemoryCluster) -> None:
 def test_unwritable_completion_note_does_not_fail_the_job(
     cluster: MemoryCluster, retirement: Retirement, caplog: pytest.LogCaptureFixture
 ) -> None:
-    committer = job(cluster, retirement)
+    committer = committer_of(cluster, retirement=retirement)
     write, writes = cluster.write_decision, []
 
     def only_once(decision_write: object) -> object:
@@ -156,13 +148,13 @@ def test_unwritable_completion_note_does_not_fail_the_job(
 def test_job_does_not_close_its_decision_over_a_newer_one(retirement: Retirement) -> None:
     """Under V1 closing takes a new epoch; another process decides between the check of the id and that epoch."""
     cluster = MemoryCluster(version=1)
-    first, init, taken = job(cluster, retirement), cluster.init_producer_id, []
+    first, init, taken = committer_of(cluster, retirement=retirement), cluster.init_producer_id, []
 
     def decide_first(transactional_id: str, timeout_ms: int) -> OpenTransaction:
         taken.append(transactional_id)
         if taken.count("p.q.driver") == 2:
             cluster.init_producer_id = init  # type: ignore[method-assign]
-            job(cluster, Retirement.REPLACE, "run2").commit(prepare(cluster, 1, "run2"), 1)
+            committer_of(cluster, "run2").commit(prepare(cluster, 1, "run2"), 1)
         return init(transactional_id, timeout_ms)
 
     messages = prepare(cluster, 0)
@@ -177,7 +169,7 @@ def test_job_does_not_close_its_decision_over_a_newer_one(retirement: Retirement
 def test_unconfirmed_deletion_is_logged(
     cluster: MemoryCluster, caplog: pytest.LogCaptureFixture, code: ErrorCode | None, word: str
 ) -> None:
-    committer, write = job(cluster, Retirement.FORGET), cluster.write_decision
+    committer, write = committer_of(cluster, retirement=Retirement.FORGET), cluster.write_decision
 
     def refuse_deletions(decision_write: DecisionWrite) -> EndAnswer:
         return write(decision_write) if decision_write.metadata is not None else EndAnswer(code)
@@ -194,7 +186,7 @@ def test_unconfirmed_deletion_is_logged(
 
 
 def test_streaming_query_writes_no_completion_note(cluster: MemoryCluster) -> None:
-    job(cluster, Retirement.REPLACE).commit(prepare(cluster, 0), 0)
+    committer_of(cluster, retirement=Retirement.REPLACE).commit(prepare(cluster, 0), 0)
     assert len(decision_values(cluster)) == 1
 
 
@@ -260,10 +252,7 @@ def named_job(cluster: MemoryCluster, name: str, prefix: str = "p") -> None:
     task = str(TaskId(prefix, name, JOB_RUN, "w0", 0))
     cluster.init_producer_id(task, 60_000)
     messages = [Prepared(Place(name, JOB_RUN, 0, 0), cluster.prepare(task))]
-    log = LogOn(cluster, prefix, name, DECISIONS, run=JOB_RUN)
-    Committer(
-        cluster, QueryRun(log.log, prefix, name, JOB_RUN, OnLostTransaction.FAIL, retirement=Retirement.MARK)
-    ).commit(messages, 0)
+    committer_of(cluster, JOB_RUN, prefix, query=name, retirement=Retirement.MARK).commit(messages, 0)
 
 
 def known_jobs(cluster: MemoryCluster) -> set[str]:

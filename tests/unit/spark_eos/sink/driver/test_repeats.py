@@ -24,7 +24,7 @@ from spark_eos.sink.protocol.state import QueryRun, RunMemory
 from tests.support.spark_eos.acts import before, mend
 from tests.support.spark_eos.driving import LogOn
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
-from tests.support.spark_eos.sink_commits import cluster, visible
+from tests.support.spark_eos.sink_commits import cluster, committer_of, visible
 
 __all__ = ["cluster"]
 QUERY = "8a1c0d3e-0000-4000-8000-000000000001"
@@ -316,8 +316,7 @@ def test_rewrite_never_mixes_rows_of_two_runs(cluster: MemoryCluster) -> None:
         whole.append(
             Prepared(Place(query, "run1", 0, split), replace(cluster.prepare(name, split), rows=rows_of(split)))
         )
-    log = LogOn(cluster, "p", query, DECISIONS, run="run1")
-    committer = Committer(cluster, QueryRun(log.log, "p", query, "run1", OnLostTransaction.REWRITE))
+    committer = committer_of(cluster, policy=OnLostTransaction.REWRITE, query=query)
     lost = whole[1]
     assert isinstance(lost, Prepared)
     before(cluster, "end_transactions", lambda: cluster.time_out(lost.transaction.transactional_id))
@@ -356,10 +355,7 @@ def job(
     rows = (TopicRows(topic, 1, checksum),)
     transaction = replace(cluster.prepare(transactional_id, topic=topic), rows=rows)
     messages: list[TaskMessage] = [Prepared(Place(name, run, 0, 0), transaction)]
-    log = LogOn(cluster, prefix, name, DECISIONS, run=run)
-    Committer(cluster, QueryRun(log.log, prefix, name, run, OnLostTransaction.FAIL, retirement=Retirement.MARK)).commit(
-        messages, 0
-    )
+    committer_of(cluster, run, prefix, query=name, retirement=Retirement.MARK).commit(messages, 0)
     return messages
 
 
@@ -401,10 +397,7 @@ def test_abort_of_a_job_keeps_what_it_decided_under_its_first_prefix(cluster: Me
     decision = LogOn(cluster, "p", "report", DECISIONS).newest()
     assert decision is not None and decision.run == "run2"
     messages = [Prepared(Place("report", "run2", 0, 0), decision.transactions[0])]
-    log = LogOn(cluster, "new", "report", DECISIONS, run="run2")
-    committer = Committer(
-        cluster, QueryRun(log.log, "new", "report", "run2", OnLostTransaction.FAIL, retirement=Retirement.MARK)
-    )
+    committer = committer_of(cluster, "run2", "new", query="report", retirement=Retirement.MARK)
     committer.abort(messages if knows_tasks else (), 0)
     assert cluster.ids[name].state is S.ONGOING
     mend(cluster, "end_transactions")

@@ -10,7 +10,6 @@ from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, TransactionState
 from spark_eos.errors import FencedError, TransactionError, UnansweredError
 from spark_eos.open_transaction import OpenTransaction
-from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, join_parts, read_part, write_decision
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import TaskMessage
@@ -20,7 +19,6 @@ from spark_eos.sink.protocol.decision_log import UNSTABLE_LIMIT_MS
 from spark_eos.sink.protocol.driver_identity import DriverIdentity
 from spark_eos.sink.protocol.orphan_sweep import superseding
 from spark_eos.sink.protocol.retirement import Retirement
-from spark_eos.sink.protocol.state import QueryRun
 from tests.support.spark_eos.acts import after, before, fail, instead, mend
 from tests.support.spark_eos.driving import LogOn, log_of
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
@@ -46,11 +44,6 @@ def newest(cluster: MemoryCluster) -> Decision:
 
 def state_of(cluster: MemoryCluster, *, run: str = "run1", worker: str = "late") -> TransactionState:
     return cluster.ids[task_id(run, worker)].state
-
-
-def job_of(cluster: MemoryCluster, run: str) -> Committer:
-    log = LogOn(cluster, "p", "q", DECISIONS, run=run)
-    return Committer(cluster, QueryRun(log.log, "p", "q", run, OnLostTransaction.FAIL, retirement=Retirement.MARK))
 
 
 def name_as_superseded(cluster: MemoryCluster, run: str) -> None:
@@ -190,7 +183,7 @@ def test_job_run_superseded_by_an_operator_decides_nothing(cluster: MemoryCluste
     messages = prepare(cluster, 0, "run1")
     name_as_superseded(cluster, "run1")
     with pytest.raises(FencedError, match="may no longer decide"):
-        job_of(cluster, "run1").commit(messages, 0)
+        committer_of(cluster, "run1", retirement=Retirement.MARK).commit(messages, 0)
     assert newest(cluster).run == "run0"
 
 
@@ -205,9 +198,9 @@ def test_job_has_one_micro_batch_and_supersedes_no_run(cluster: MemoryCluster) -
     decide_and_die(cluster, run="run0")
     for worker in ("w0", "w1"):
         cluster.time_out(task_id("run0", worker))
-    job_of(cluster, "run1").commit(prepare(cluster, 0), 0)
+    committer_of(cluster, "run1", retirement=Retirement.MARK).commit(prepare(cluster, 0), 0)
     assert (newest(cluster).run, newest(cluster).attempt, newest(cluster).superseded) == ("run1", 2, ())
-    job_of(cluster, "run0").commit(repeated("run0"), 0)
+    committer_of(cluster, "run0", retirement=Retirement.MARK).commit(repeated("run0"), 0)
 
 
 def test_superseded_runs_are_listed_once_without_the_run_itself() -> None:
@@ -278,7 +271,7 @@ def test_finished_job_sweeps_transactions_its_run_left_open(cluster: MemoryClust
     decide_and_die(cluster)
     cluster.prepare(task_id(worker="late"), 7)
     cluster.prepare(task_id("run3", "late"), 8)
-    job_of(cluster, "run2").commit(repeated(), 0)
+    committer_of(cluster, "run2", retirement=Retirement.MARK).commit(repeated(), 0)
     assert state_of(cluster) is S.COMPLETE_ABORT
     assert state_of(cluster, run="run3") is S.ONGOING
     assert newest(cluster).completed_at_ms is not None

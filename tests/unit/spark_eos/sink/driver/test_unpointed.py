@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,20 +21,17 @@ from spark_eos.errors import (
 )
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision, OperatorAction, read_part, write_decision, write_pointer
-from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, TaskMessage
 from spark_eos.sink.naming import LAYOUT_KEY, TaskId, decision_key, decision_partition, driver_id
 from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol import decision_reader
 from spark_eos.sink.protocol.answers import Appended, CommittedOffset, DecisionWrite, FoundRecords, ShortLogError
-from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.retirement import Retirement
 from spark_eos.sink.protocol.retry_policy import rule_of
-from spark_eos.sink.protocol.state import QueryRun
 from tests.support.spark_eos.acts import before, fail
 from tests.support.spark_eos.driving import LogOn, end_all, log_of
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
-from tests.support.spark_eos.sink_commits import cluster, visible
+from tests.support.spark_eos.sink_commits import cluster, committer_of, visible
 
 __all__ = ["cluster"]
 QUERY = "8a1c0d3e-0000-4000-8000-000000000001"
@@ -58,14 +56,7 @@ def tasks(
     return found
 
 
-def committer(
-    cluster: MemoryCluster,
-    run: str,
-    prefix: str = "p",
-    policy: OnLostTransaction = OnLostTransaction.FAIL,
-    query: str = QUERY,
-) -> Committer:
-    return Committer(cluster, QueryRun(DecisionLog(prefix, query, DECISIONS, run=run), prefix, query, run, policy))
+committer = partial(committer_of, query=QUERY)
 
 
 def mark(cluster: MemoryCluster) -> None:
@@ -513,8 +504,7 @@ def test_abort_of_a_query_with_another_decision_topic_ends_what_it_prepared(
     committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
     other = driver_id("p", QUERY)
     cluster.prepare(other, 99, topic=DECISIONS)
-    log = LogOn(cluster, prefix, QUERY, "other-decisions", run="run2")
-    refused = Committer(cluster, QueryRun(log.log, prefix, QUERY, "run2", OnLostTransaction.FAIL))
+    refused = committer(cluster, "run2", prefix, topic="other-decisions")
     prepared = tasks(cluster, "run2", 1, prefix=prefix)
     refused.abort(prepared, 1)
     assert {cluster.ids[each.transaction.transactional_id].state for each in prepared} == {S.COMPLETE_ABORT}
@@ -560,8 +550,7 @@ def test_rerun_with_another_prefix_and_decision_topic_stops(cluster: MemoryClust
     prepared = tuple(each.transaction for each in tasks(cluster, "run1", query=query))
     log.decide(Decision("p", query, "run1", 0, 1, 2, 0, prepared), log.take_over())
     end_all(cluster, prepared[:completed], commit=True)
-    other = LogOn(cluster, "changed", query, "other-decisions", run="run2")
-    driver = Committer(cluster, QueryRun(other.log, "changed", query, "run2", OnLostTransaction.FAIL))
+    driver = committer_of(cluster, "run2", "changed", topic="other-decisions", query=query)
     messages = tasks(cluster, "run2", prefix="changed", query=query)
     with pytest.raises(OptionError, match=f"keeps its decisions in '{DECISIONS}'"):
         driver.commit(messages, 0)
@@ -571,10 +560,7 @@ def test_rerun_with_another_prefix_and_decision_topic_stops(cluster: MemoryClust
 
 def test_job_stops_if_its_decision_is_gone(cluster: MemoryCluster) -> None:
     def run_job(run: str, prefix: str = "p") -> None:
-        log = LogOn(cluster, prefix, "report", DECISIONS, run=run)
-        job = Committer(
-            cluster, QueryRun(log.log, prefix, "report", run, OnLostTransaction.FAIL, retirement=Retirement.MARK)
-        )
+        job = committer(cluster, run, prefix, query="report", retirement=Retirement.MARK)
         job.commit(tasks(cluster, run, query="report", prefix=prefix), 0)
 
     run_job("run1")
