@@ -19,13 +19,13 @@ def instead(cluster: object, call: str, act: Callable[[], object], times: int = 
     _interpose(cluster, call, times, lambda _: act())
 
 
-def fail(cluster: object, call: str, error: BaseException, times: int = 10_000) -> None:
-    """Let the next requests of a kind fail without an effect."""
+def fail(cluster: object, call: str, error: BaseException, times: int = 10_000, first: int = 1) -> None:
+    """Let requests of a kind fail without an effect, from the `first` one on."""
 
     def refuse() -> None:
         raise error
 
-    instead(cluster, call, refuse, times)
+    _interpose(cluster, call, times, lambda _: refuse(), first)
 
 
 def mend(cluster: object, *calls: str) -> None:
@@ -34,14 +34,14 @@ def mend(cluster: object, *calls: str) -> None:
         vars(cluster).pop(call, None)
 
 
-def _interpose(cluster: object, call: str, times: int, act: Callable[[Callable[[], Any]], Any]) -> None:
-    usual, left = getattr(cluster, call), times
+def _interpose(cluster: object, call: str, times: int, act: Callable[[Callable[[], Any]], Any], first: int = 1) -> None:
+    usual, count = getattr(cluster, call), 0
 
     def performed(*arguments: Any, **named: Any) -> Any:
-        nonlocal left
-        if not left:
-            return usual(*arguments, **named)
-        left -= 1
-        return act(lambda: usual(*arguments, **named))
+        nonlocal count
+        count += 1
+        if count in range(first, first + times):
+            return act(lambda: usual(*arguments, **named))
+        return usual(*arguments, **named)
 
     setattr(cluster, call, performed)

@@ -11,13 +11,11 @@ from spark_eos.admin.command import ExitCode, _parser, run
 from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now
 from spark_eos.admin.inventory import read_audit, read_inventory
 from spark_eos.errors import FencedError, LostTransactionError, UnansweredError
-from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Intervention, OperatorAction, Restart, sealed_json, write_decision
-from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import AlreadyCommitted, Place, Prepared
 from spark_eos.sink.naming import TaskId, audit_key, audit_key_prefix, decision_key, is_audit_key, is_head_key
 from spark_eos.sink.protocol.action_table import Fate
-from spark_eos.sink.protocol.state import QueryRun
+from tests.support.spark_eos.acts import before, fail
 from tests.support.spark_eos.decided_batches import COMMAND, decided, end, newest, parsed, restart, visible
 from tests.support.spark_eos.driving import LogOn, log_of, settle
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
@@ -27,15 +25,9 @@ __all__ = ["cluster"]
 S = TransactionState
 
 
-def test_failed_read_keeps_its_error_and_is_not_its_own_cause(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_read_keeps_its_error_and_is_not_its_own_cause(cluster: MemoryCluster) -> None:
     failed = UnansweredError("no response")
-
-    def all_records(*_: object, **__: object) -> None:
-        raise failed
-
-    monkeypatch.setattr(cluster, "all_records", all_records)
+    fail(cluster, "all_records", failed)
     with pytest.raises(UnansweredError) as caught:
         read_inventory(cluster, DECISIONS, waits=False)
     # The look for the first cause of an error follows it.
@@ -44,7 +36,7 @@ def test_failed_read_keeps_its_error_and_is_not_its_own_cause(
 
 def test_command_without_yes_only_prints_the_plan(cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]) -> None:
     decided(cluster)
-    before = (list(cluster.calls), dict(cluster.outcomes))
+    earlier = (list(cluster.calls), dict(cluster.outcomes))
     for command in ("complete", "abort"):
         assert run(parsed(command), cluster) == ExitCode.NOTHING_DONE
         printed = capsys.readouterr()
@@ -53,8 +45,8 @@ def test_command_without_yes_only_prints_the_plan(cluster: MemoryCluster, capsys
         assert "fence the query's driver, p.q.driver" in printed.err
         assert "2 open transactions of micro-batch 3 of query q" in printed.err
         assert "--yes" in printed.err
-    assert dict(cluster.outcomes) == before[1]
-    assert not [call for call in cluster.calls[len(before[0]) :] if call.startswith(("init", "end", "decide"))]
+    assert dict(cluster.outcomes) == earlier[1]
+    assert not [call for call in cluster.calls[len(earlier[0]) :] if call.startswith(("init", "end", "decide"))]
 
 
 def test_complete_commits_the_decision_and_a_restart_writes_nothing(
@@ -129,20 +121,13 @@ def test_partly_visible_micro_batch_is_not_rewritten(cluster: MemoryCluster) -> 
 
 
 def test_concurrent_commit_during_abort_is_reported_and_stops_the_restart(
-    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Fencing stops new decisions; a zombie that was already completing may still send its EndTxn before the abort."""
     decision = decided(cluster)
-    write = cluster.write_decision
-
-    def commit_first(decision_write: object) -> object:
-        end(cluster, decision, 1, commit=True)
-        return write(decision_write)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(cluster, "write_decision", commit_first)
+    before(cluster, "write_decision", lambda: end(cluster, decision, 1, commit=True))
     assert run(parsed("abort", "--yes"), cluster) == ExitCode.DONE_IN_PART
     assert "are not known to be committed" in capsys.readouterr().err
-    monkeypatch.undo()
     with pytest.raises(LostTransactionError, match="1 of its 2 transactions"):
         restart(cluster)
 
@@ -179,7 +164,7 @@ def test_complete_aborts_a_batch_with_a_lost_part_and_nothing_committed(
     assert (visible(cluster), newest(cluster).attempt) == (2, 2)
 
 
-def test_complete_reports_what_it_waits_for(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_complete_reports_what_it_waits_for(cluster: MemoryCluster) -> None:
     decided(cluster)
     cluster.forgotten = {task_id(worker="w1")}
     plan = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0).plan(newest(cluster), OperatorAction.COMPLETE)
@@ -256,10 +241,10 @@ def test_intervention_refuses_a_decision_that_changed_after_it_was_shown(cluster
     end(cluster, decision, 0, commit=False)
     end(cluster, decision, 1, commit=False)
     restart(cluster)
-    before = visible(cluster)
+    rows = visible(cluster)
     with pytest.raises(RefusedError, match="has changed since it was shown"):
         operator.carry_out(plan)
-    assert visible(cluster) == before
+    assert visible(cluster) == rows
 
 
 def test_intervention_ends_orphans_of_a_dead_query(cluster: MemoryCluster) -> None:
@@ -313,8 +298,7 @@ def test_every_query_is_listed_with_its_state(cluster: MemoryCluster, capsys: py
     decision = decided(cluster)
     end(cluster, decision, 0, commit=True)
     other = Prepared(Place("r", "run1", 0, 0), cluster.prepare(str(TaskId("p.q", "r", "run1", "w0", 0))))
-    log = LogOn(cluster, "p.q", "r", DECISIONS, run="run1")
-    Committer(cluster, QueryRun(log.log, "p.q", "r", "run1", OnLostTransaction.FAIL)).commit([other], 0)
+    committer_of(cluster, prefix="p.q", query="r").commit([other], 0)
     cluster.logs.setdefault(TopicPartition(DECISIONS, 3), []).append((ProducerIdentity(1, 0), b"x/bad", b"{}"))
     found = {(each.prefix, each.query): each.state for each in read_inventory(cluster, DECISIONS)}
     assert found == {("p", "q"): "1 committed, 1 open", ("p.q", "r"): "committed", ("x", "bad"): "unreadable"}

@@ -1,7 +1,6 @@
 """The limits of an intervention, and the report of its outcome, on a cluster in memory."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 
@@ -10,10 +9,9 @@ from spark_eos.admin import command
 from spark_eos.admin.command import ExitCode, main, run
 from spark_eos.admin.decision_operator import DecisionOperator, FencedRefusalError, RefusedError
 from spark_eos.errors import FencedError, LostTransactionError, UnansweredError
-from spark_eos.open_transaction import EndAnswer
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.decision import Decision, OperatorAction, Restart
-from spark_eos.sink.protocol.answers import DecisionWrite
+from tests.support.spark_eos.acts import before, fail
 from tests.support.spark_eos.decided_batches import COMMAND, decided, end, newest, parsed, restart, visible
 from tests.support.spark_eos.driving import log_of
 from tests.support.spark_eos.sink_cluster import MemoryCluster
@@ -27,26 +25,14 @@ def operator_of(cluster: MemoryCluster, *, is_known_dead: bool = False) -> Decis
     return DecisionOperator(cluster, "eos-kafka-decisions", "ann", watch_seconds=0, is_known_dead=is_known_dead)
 
 
-def before_the_decision_is_changed(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]
-) -> None:
-    write = cluster.write_decision
-
-    def act_first(decision_write: DecisionWrite) -> EndAnswer:
-        monkeypatch.setattr(cluster, "write_decision", write)
-        do()
-        return write(decision_write)
-
-    monkeypatch.setattr(cluster, "write_decision", act_first)
+OFFLINE = UnansweredError("a broker is offline")
 
 
 # Transactions that are ended
 
 
 @pytest.mark.parametrize("now_ms", [1_000_000, 10**13])
-def test_orphans_are_identified_by_run_and_not_by_time(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, now_ms: int
-) -> None:
+def test_orphans_are_identified_by_run_and_not_by_time(cluster: MemoryCluster, now_ms: int) -> None:
     """The operator's clock may differ from the coordinators' by hours, and the query may be restarted meanwhile."""
     cluster.now_ms = now_ms
     decided(cluster)
@@ -54,7 +40,7 @@ def test_orphans_are_identified_by_run_and_not_by_time(
     cluster.prepare(orphan, 7)
     cluster.prepare(older, 8)
     started_again = task_id(run="run2")
-    before_the_decision_is_changed(cluster, monkeypatch, lambda: cluster.prepare(started_again, 9))
+    before(cluster, "write_decision", lambda: cluster.prepare(started_again, 9))
     assert run(parsed("complete", "--yes", "--query-is-dead"), cluster) == ExitCode.DONE
     assert {cluster.ids[name].state for name in (orphan, older)} == {S.COMPLETE_ABORT}
     assert cluster.ids[started_again].state is S.ONGOING
@@ -82,7 +68,7 @@ def test_transactions_decided_in_the_meantime_are_left_alone(
     assert cluster.ids[task_id(worker="w7")].state is S.ONGOING
 
 
-def test_plan_that_is_out_of_date_is_not_carried_out(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_that_is_out_of_date_is_not_carried_out(cluster: MemoryCluster) -> None:
     """A transaction times out while a person reads that two are to be committed: a commit would be an abort now."""
     decision = decided(cluster)
     plan = operator_of(cluster).plan(decision, OperatorAction.COMPLETE)
@@ -124,25 +110,12 @@ def test_complete_refuses_while_open_transactions_may_belong_to_a_live_query(clu
 # Messages
 
 
-def failing(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, name: str, call: int) -> None:
-    """Make one call of a method fail, counted from 1."""
-    work, times = getattr(cluster, name), []
-
-    def fail(*arguments: object, **more: object) -> object:
-        times.append(arguments)
-        if len(times) == call:
-            raise UnansweredError("a broker is offline")
-        return work(*arguments, **more)
-
-    monkeypatch.setattr(cluster, name, fail)
-
-
 def test_unwritable_note_does_not_hide_the_result_or_stop_the_sweep(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     decided(cluster)
     prepare(cluster, 3, splits=(7,))
-    failing(cluster, monkeypatch, "write_decision", 2)
+    fail(cluster, "write_decision", OFFLINE, times=1, first=2)
     words = ("complete", "--yes", "--query-is-dead", "--output", "json")
     assert run(parsed(*words), cluster) == ExitCode.DONE_IN_PART
     printed = capsys.readouterr()
@@ -153,25 +126,20 @@ def test_unwritable_note_does_not_hide_the_result_or_stop_the_sweep(
     assert cluster.ids[task_id(worker="w7")].state is S.COMPLETE_ABORT
 
 
-def test_failed_sweep_does_not_hide_the_result(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_failed_sweep_does_not_hide_the_result(cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]) -> None:
     decided(cluster)
-    failing(cluster, monkeypatch, "open_transactions", 3)
+    fail(cluster, "open_transactions", OFFLINE, times=1, first=3)
     assert run(parsed("complete", "--yes"), cluster) == ExitCode.DONE_IN_PART
     printed = capsys.readouterr()
     assert "2 transactions: 2 committed" in printed.out
     assert "could not be aborted and end at their timeout: a broker is offline" in printed.err
 
 
-def test_intervention_written_but_not_carried_out_is_reported(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_intervention_written_but_not_carried_out_is_reported(cluster: MemoryCluster) -> None:
     decided(cluster)
-    with monkeypatch.context() as broken:
-        failing(cluster, broken, "end_transactions", 1)
-        with pytest.raises(UnansweredError, match=r"The intervention is stored .*restart the query.*was fenced"):
-            run(parsed("abort", "--yes"), cluster)
+    fail(cluster, "end_transactions", OFFLINE, times=1)
+    with pytest.raises(UnansweredError, match=r"The intervention is stored .*restart the query.*was fenced"):
+        run(parsed("abort", "--yes"), cluster)
     restart(cluster)
     assert visible(cluster) == 2
 
@@ -195,11 +163,9 @@ def test_refusal_after_fencing_warns_that_a_running_query_stops(
     assert capsys.readouterr().err.splitlines()[5].startswith("No transaction and no decision was changed: ")
 
 
-def test_error_after_fencing_warns_that_a_running_query_stops(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_after_fencing_warns_that_a_running_query_stops(cluster: MemoryCluster) -> None:
     decided(cluster)
-    failing(cluster, monkeypatch, "write_decision", 1)
+    fail(cluster, "write_decision", OFFLINE, times=1)
     with pytest.raises(UnansweredError, match=r"a broker is offline.*was fenced before this check"):
         run(parsed("complete", "--yes"), cluster)
 
@@ -207,12 +173,10 @@ def test_error_after_fencing_warns_that_a_running_query_stops(
 # Consecutive interventions
 
 
-def test_partly_visible_batch_abandoned_for_rewrite_can_still_be_skipped(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_partly_visible_batch_abandoned_for_rewrite_can_still_be_skipped(cluster: MemoryCluster) -> None:
     """A zombie's commit arrived before the abort: the restart stops, and only skipping lets the query continue."""
     decision = decided(cluster)
-    before_the_decision_is_changed(cluster, monkeypatch, lambda: end(cluster, decision, 1, commit=True))
+    before(cluster, "write_decision", lambda: end(cluster, decision, 1, commit=True))
     assert run(parsed("abort", "--yes"), cluster) == ExitCode.DONE_IN_PART
     with pytest.raises(LostTransactionError, match="1 of its 2 transactions"):
         restart(cluster)
