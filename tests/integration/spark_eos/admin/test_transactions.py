@@ -35,7 +35,6 @@ from spark_eos.sink.naming import TaskId
 from spark_eos.transactions import judge
 from spark_eos.transactions.findings import HangingFinding, HangingVerdict, unknown_finding
 from spark_eos.transactions.judge import find_open
-from tests.support.both_brokers import Kafka as Plain
 from tests.support.clients import make_topic, unique
 from tests.support.hanging import HANGING_SETTINGS, hang, kafka_with_late_writes, open_up
 from tests.support.raw_client import RawClient
@@ -112,6 +111,17 @@ def topic(kafka: Kafka) -> str:
 
 def cells(line: str) -> list[str]:
     return [cell.rstrip() for cell in line.split("\t")]
+
+
+def abort(topic: str, *more: str) -> tuple[str, ...]:
+    """Return the words that abort a transaction in partition 0 of a topic."""
+    return ("abort", "--topic", topic, "--partition", "0", *more)
+
+
+def by_producer(identity: Identity, id_off: int = 0, epoch_off: int = 0, coordinator_epoch: int = 0) -> tuple[str, ...]:
+    """Return the options that name a transaction by its producer, or by one beside it."""
+    producer_id, epoch = identity.producer_id + id_off, identity.producer_epoch + epoch_off
+    return f"--producer-id={producer_id}", f"--producer-epoch={epoch}", f"--coordinator-epoch={coordinator_epoch}"
 
 
 def now_ms() -> int:
@@ -320,21 +330,11 @@ def test_describe_shows_an_open_transaction(kafka: Kafka, session: RawSession) -
     identity = open_up(session, topic, 1)
     assert kafka.run("describe", "--transactional-id", session.transactional_id) == ExitCode.DONE
     head, row, end = kafka.out.split("\n")
-    assert (cells(head), end) == (
-        [
-            "CoordinatorId",
-            "TransactionalId",
-            "ProducerId",
-            "ProducerEpoch",
-            "TransactionState",
-            "TransactionTimeoutMs",
-            "CurrentTransactionStartTimeMs",
-            "TransactionDurationMs",
-            "TopicPartitions",
-            "",
-        ],
-        "",
+    names = (
+        "CoordinatorId TransactionalId ProducerId ProducerEpoch TransactionState TransactionTimeoutMs "
+        "CurrentTransactionStartTimeMs TransactionDurationMs TopicPartitions"
     )
+    assert (cells(head), end) == ([*names.split(), ""], "")
     found = dict(zip(cells(head), cells(row), strict=True))
     assert found["TopicPartitions"] == f"{topic}-1"
     assert (found["TransactionState"], found["TransactionTimeoutMs"]) == ("Ongoing", "60000")
@@ -370,15 +370,10 @@ def test_describe_producers_shows_producers_of_a_partition(kafka: Kafka, session
     for more in ((), ("--broker-id", "1")):
         assert kafka.run("describe-producers", "--topic", topic, "--partition", "0", *more) == ExitCode.DONE
         head, row, _ = kafka.out.split("\n")
-        assert cells(head) == [
-            "ProducerId",
-            "ProducerEpoch",
-            "LatestCoordinatorEpoch",
-            "LastSequence",
-            "LastTimestamp",
-            "CurrentTransactionStartOffset",
-            "",
-        ]
+        names = (
+            "ProducerId ProducerEpoch LatestCoordinatorEpoch LastSequence LastTimestamp CurrentTransactionStartOffset"
+        )
+        assert cells(head) == [*names.split(), ""]
         assert [*cells(row)[:4], cells(row)[5]] == [*map(str, identity), "-1", "0", "0"]
     session.end(identity, commit=True, version=5)
     wait_until(lambda: session.describe().transaction_state == "CompleteCommit", "the marker is written")
@@ -391,8 +386,9 @@ def test_describe_producers_shows_producers_of_a_partition(kafka: Kafka, session
 # Hanging transactions
 
 
-def test_hanging_transaction_is_explained_and_its_command_ends_it(kafka: Kafka, session: RawSession) -> None:
-    topic = make_topic(kafka)
+def test_hanging_transaction_is_explained_and_its_command_ends_it(
+    kafka: Kafka, session: RawSession, topic: str
+) -> None:
     identity = hang(session, topic)
     assert kafka.run("find-hanging", "--topic", topic) == ExitCode.DONE, "younger than 15 minutes"
     assert kafka.out.count("\n") == 1
@@ -400,17 +396,8 @@ def test_hanging_transaction_is_explained_and_its_command_ends_it(kafka: Kafka, 
     assert "it hangs" in kafka.err
     assert kafka.run("find-hanging", "--topic", topic, *ANY_AGE) == ExitCode.HANGING_FOUND
     head, row, _ = kafka.out.split("\n")
-    assert cells(head) == [
-        "Topic",
-        "Partition",
-        "ProducerId",
-        "ProducerEpoch",
-        "CoordinatorEpoch",
-        "StartOffset",
-        "LastTimestamp",
-        "Duration(min)",
-        "",
-    ]
+    names = "Topic Partition ProducerId ProducerEpoch CoordinatorEpoch StartOffset LastTimestamp Duration(min)"
+    assert cells(head) == [*names.split(), ""]
     assert [*cells(row)[:6], cells(row)[7]] == [topic, "0", *map(str, identity), "0", "2", "0"]
     for part in (f"{topic}-0 has an open transaction of producer id {identity.producer_id}", "begins at offset 2",
                  f"broker 1 coordinates '{session.transactional_id}': state CompleteCommit",
@@ -442,8 +429,9 @@ def test_plan_is_confirmed_at_a_terminal(kafka: Kafka, session: RawSession, topi
         assert session.fetch(topic, 0, isolation=1).last_stable_offset == stable
 
 
-def test_live_transaction_is_explained_and_not_counted_as_hanging(kafka: Kafka, session: RawSession) -> None:
-    topic = make_topic(kafka)
+def test_live_transaction_is_explained_and_not_counted_as_hanging(
+    kafka: Kafka, session: RawSession, topic: str
+) -> None:
     identity = open_up(session, topic)
     assert kafka.run("find-hanging", "--topic", topic, *ANY_AGE) == ExitCode.DONE
     assert "it does not hang" not in kafka.err
@@ -453,14 +441,9 @@ def test_live_transaction_is_explained_and_not_counted_as_hanging(kafka: Kafka, 
     assert (live["hanging"], live["verdict"], live["producer_id"]) == (False, "live", identity.producer_id)
     assert kafka.run_printed(live["command"]) == ExitCode.DONE, "force-terminate"
     assert session.describe().transaction_state == "Empty"
-    [young] = kafka.json("find-hanging", "--topic", open_topic(kafka, session), "--max-transaction-timeout", "1")
-    assert (young["verdict"], young["state"]) == ("live", "Ongoing"), "the age of a record is no verdict"
-
-
-def open_topic(kafka: Kafka, session: RawSession) -> str:
-    topic = make_topic(kafka)
     open_up(session, topic)
-    return topic
+    [young] = kafka.json("find-hanging", "--topic", topic, "--max-transaction-timeout", "1")
+    assert (young["verdict"], young["state"]) == ("live", "Ongoing"), "the age of a record is no verdict"
 
 
 def test_producer_unknown_to_every_coordinator_is_hanging(kafka: Kafka, session: RawSession, topic: str) -> None:
@@ -471,13 +454,12 @@ def test_producer_unknown_to_every_coordinator_is_hanging(kafka: Kafka, session:
     assert (found.verdict, found.owners) == (HangingVerdict.HANGING, ())
     assert "no broker lists a transactional id with producer id 987654321" in found.coordinator_says
     assert "can see all transactional ids" in found.why
-    done = kafka.json("abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
+    done = kafka.json(*abort(topic, "--start-offset", "0"))
     assert (done["producer_id"], done["producer_epoch"]) == (987_654_321, 3)
     assert done["coordinator_epoch"] == 0, "the partition knows none, and says -1"
 
 
-def test_transaction_exactly_at_the_age_limit_is_not_reported(address: str, session: RawSession) -> None:
-    topic = make_topic(Plain(address))
+def test_transaction_exactly_at_the_age_limit_is_not_reported(address: str, topic: str, session: RawSession) -> None:
     hang(session, topic)
     place = TopicPartition(topic, 0)
     with admin_of(address) as admin:
@@ -488,9 +470,8 @@ def test_transaction_exactly_at_the_age_limit_is_not_reported(address: str, sess
 
 
 def test_hanging_transaction_with_records_from_the_future_is_found(
-    address: str, session: RawSession, capsys: pytest.CaptureFixture[str]
+    address: str, topic: str, session: RawSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    topic = make_topic(Plain(address))
     hang(session, topic, age_ms=-30 * 60_000)
     found = main(["transactions", "--bootstrap-server", address, "find-hanging", "--topic", topic])
     written = capsys.readouterr()
@@ -500,9 +481,8 @@ def test_hanging_transaction_with_records_from_the_future_is_found(
 
 
 def test_transaction_that_ends_during_the_search_is_not_hanging(
-    address: str, session: RawSession, monkeypatch: pytest.MonkeyPatch
+    address: str, topic: str, session: RawSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = make_topic(Plain(address))
     identity = open_up(session, topic)
     asked = judge.list_by_broker
 
@@ -518,9 +498,8 @@ def test_transaction_that_ends_during_the_search_is_not_hanging(
 
 
 def test_id_unlisted_while_its_coordinator_moves_is_not_hanging(
-    address: str, session: RawSession, monkeypatch: pytest.MonkeyPatch
+    address: str, topic: str, session: RawSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = make_topic(Plain(address))
     open_up(session, topic)
     with admin_of(address) as admin:
         listed = judge.list_by_broker
@@ -581,7 +560,7 @@ def test_live_transaction_whose_coordinator_is_offline_is_not_called_hanging(
             with cluster.without_leader(tuple(state)):
                 assert kafka.run("find-hanging", "--topic", "t") == ExitCode.FAILED
                 assert f"no leader has the partitions {state.partition} of the coordinators' topic" in kafka.err
-                assert kafka.run("abort", "--topic", "t", "--partition", "0", "--start-offset", "0") == ExitCode.FAILED
+                assert kafka.run(*abort("t", "--start-offset", "0")) == ExitCode.FAILED
                 assert "Cannot tell whether the transaction" in kafka.err
                 with admin_of(cluster.bootstrap_servers) as admin:
                     [found] = find_open(admin.client, [TopicPartition("t", 0)])
@@ -648,9 +627,10 @@ def test_broker_search_finds_offsets_that_hang_and_says_what_they_block(kafka: K
     kafka.run_advice("__consumer_offsets")
 
 
-def test_transaction_at_another_epoch_than_the_coordinators_hangs(kafka: Kafka, session: RawSession) -> None:
+def test_transaction_at_another_epoch_than_the_coordinators_hangs(
+    kafka: Kafka, session: RawSession, topic: str
+) -> None:
     """A later transaction of the same producer lists the partition, before it has written to it."""
-    topic = make_topic(kafka)
     late = hang(session, topic)
     later = session.init_until_done()
     assert later.producer_id == late.producer_id and later.producer_epoch > late.producer_epoch
@@ -685,7 +665,7 @@ def test_commit_of_a_later_owner_proves_nothing_about_a_late_write_of_v1(
         assert found["hanging"] is True
         assert "committed" not in found["why"]
         assert "--commit" not in found["command"]
-        where = ("abort", "--topic", "t", "--partition", "0", "--start-offset", str(found["start_offset"]))
+        where = abort("t", "--start-offset", str(found["start_offset"]))
         assert tool.run(*where, "--commit") == ExitCode.NOTHING_DONE
         assert "There is no evidence that the transaction" in tool.err
         assert tool.run(*where, "--yes") == ExitCode.DONE
@@ -719,17 +699,8 @@ def test_list_covers_several_brokers_and_follows_coordinator_moves(capsys: pytes
 
 def test_abort_refuses_a_live_transaction_unless_forced(kafka: Kafka, session: RawSession, topic: str) -> None:
     identity = open_up(session, topic)
-    by_offset = ("abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
-    by_producer = (
-        *by_offset[:5],
-        "--producer-id",
-        str(identity.producer_id),
-        "--producer-epoch",
-        str(identity.producer_epoch),
-        "--coordinator-epoch",
-        "-1",
-    )
-    for words in (by_offset, by_producer):
+    by_offset = abort(topic, "--start-offset", "0")
+    for words in (by_offset, abort(topic, *by_producer(identity, coordinator_epoch=-1))):
         assert kafka.run(*words) == ExitCode.NOTHING_DONE
         assert f"in the transaction of '{session.transactional_id}', state Ongoing" in kafka.err
         assert session.fetch(topic, 0, isolation=1).last_stable_offset == 0
@@ -743,11 +714,10 @@ def test_abort_refuses_a_live_transaction_unless_forced(kafka: Kafka, session: R
 
 def test_abort_by_producer_ends_a_hanging_transaction(kafka: Kafka, session: RawSession, topic: str) -> None:
     identity = hang(session, topic)
-    words = ("abort", "--topic", topic, "--partition", "0", "--producer-id", str(identity.producer_id))
-    assert kafka.run(*words) == ExitCode.USAGE
+    words = by_producer(identity)
+    assert kafka.run(*abort(topic, words[0])) == ExitCode.USAGE
     assert "missing: --producer-epoch, --coordinator-epoch." in kafka.err
-    whole = (*words, "--producer-epoch", str(identity.producer_epoch), "--coordinator-epoch", "0")
-    assert kafka.json(*whole) == {
+    assert kafka.json(*abort(topic, *words)) == {
         "topic": topic,
         "partition": 0,
         "producer_id": identity.producer_id,
@@ -767,17 +737,8 @@ def test_abort_by_producer_refuses_what_is_not_open(
     kafka: Kafka, session: RawSession, id_off: int, epoch_off: int, coordinator_epoch: int, topic: str
 ) -> None:
     identity = hang(session, topic)
-    words = (
-        "abort",
-        "--topic",
-        topic,
-        "--partition",
-        "0",
-        f"--producer-id={identity.producer_id + id_off}",
-        f"--producer-epoch={identity.producer_epoch + epoch_off}",
-        f"--coordinator-epoch={coordinator_epoch}",
-    )
-    assert kafka.run(*words) == ExitCode.NOTHING_DONE
+    named = by_producer(identity, id_off, epoch_off, coordinator_epoch)
+    assert kafka.run(*abort(topic, *named)) == ExitCode.NOTHING_DONE
     assert f"{topic}-0 has no open transaction of producer id" in kafka.err
     assert f"producer id {identity.producer_id}, epoch {identity.producer_epoch}, coordinator epoch 0" in kafka.err
     assert session.fetch(topic, 0, isolation=1).last_stable_offset == 2
@@ -805,16 +766,7 @@ def test_abort_on_old_brokers_needs_force(
         raise UnsupportedError("The brokers do not support it")
 
     monkeypatch.setattr(target, lacking, older)
-    words = (
-        "abort",
-        "--topic",
-        topic,
-        "--partition",
-        "0",
-        f"--producer-id={identity.producer_id}",
-        f"--producer-epoch={identity.producer_epoch}",
-        "--coordinator-epoch=0",
-    )
+    words = abort(topic, *by_producer(identity))
     assert kafka.run(*words) == ExitCode.NOTHING_DONE
     assert says in kafka.err
     assert "--force" in kafka.err
@@ -825,7 +777,7 @@ def test_abort_on_old_brokers_needs_force(
 
 def test_abort_lists_open_transactions_when_none_matches(kafka: Kafka, session: RawSession, topic: str) -> None:
     hang(session, topic)
-    assert kafka.run("abort", "--topic", topic, "--partition", "0", "--start-offset", "1") == ExitCode.FAILED
+    assert kafka.run(*abort(topic, "--start-offset", "1")) == ExitCode.FAILED
     assert "open transactions that begin at 2" in kafka.err
 
 
@@ -861,7 +813,7 @@ def test_force_terminate_ends_what_has_a_timeout_that_brokers_no_longer_allow(
 
 def test_abort_refuses_an_offset_and_a_producer_that_differ(kafka: Kafka, session: RawSession, topic: str) -> None:
     late = hang(session, topic)
-    here = ("abort", "--topic", topic, "--partition", "0", "--start-offset", "2", "--producer-id")
+    here = abort(topic, "--start-offset", "2", "--producer-id")
     assert kafka.run(*here, str(late.producer_id + 1)) == ExitCode.NOTHING_DONE
     assert f"has another --producer-id: {late.producer_id}, not {late.producer_id + 1}" in kafka.err
     assert kafka.run(*here, str(late.producer_id)) == ExitCode.DONE

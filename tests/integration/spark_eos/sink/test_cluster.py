@@ -20,7 +20,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import RecentTopics
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.client.producer import TransactionalProducer
-from spark_eos.errors import EosKafkaError, FencedError, OptionError, TopicError, TransactionError, UnreachableError
+from spark_eos.errors import EosKafkaError, TopicError, TransactionError, UnreachableError
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
@@ -33,7 +33,7 @@ from spark_eos.sink.protocol.action_table import Fate
 from spark_eos.sink.protocol.answers import ShortLogError
 from spark_eos.sink.protocol.retirement import Retirement
 from tests.support.spark_eos import driving
-from tests.support.spark_eos.client_world import FakeClient, encoded, make_topic, unique
+from tests.support.spark_eos.client_world import FakeClient, encoded, unique
 from tests.support.spark_eos.driving import fates_of
 from tests.support.spark_eos.sink_world import PLACE, World
 from tests.support.spark_eos.source_data import delete_records
@@ -142,13 +142,6 @@ def test_query_whose_decision_topic_was_made_again_stops_and_others_start(world:
     world.log().take_over()
     world.committer("run2").commit([world.prepare("run2")], 0)
     assert world.visible() == ["row of 0", "row of 0"]
-
-
-def test_pointer_into_another_decision_topic_stops_the_query(world: World) -> None:
-    world.log().decide(world.decision(world.prepare("run1")), world.log().take_over())
-    other = make_topic(world.client, 2, cleanup_policy="compact")
-    with pytest.raises(OptionError, match=f"keeps its decisions in '{world.decisions}'"):
-        world.log(other).newest()
 
 
 @pytest.mark.parametrize("applied", [False, True])
@@ -261,20 +254,6 @@ def test_finished_job_is_reported_or_leaves_no_state(
     if retirement is Retirement.MARK:
         assert newest is not None
         assert newest.completed_at_ms is not None
-
-
-def test_late_task_of_an_older_run_does_not_block_readers(world: World) -> None:
-    """The task begins its transaction after the newer run has started, and no driver will decide it.
-
-    Its timeout is a minute.
-    """
-    world.committer("run1").commit([world.prepare("run1")], 0)
-    newer, late = world.prepare("run2", 1), world.prepare("run1", 1)
-    world.committer("run2").commit([newer], 1)
-    wait_until(lambda: world.state_of(late) == "CompleteAbort", "the late transaction is aborted")
-    assert world.visible() == ["row of 0", "row of 1"]
-    with pytest.raises(FencedError, match="Run run1 .* may no longer decide"):
-        world.committer("run1").commit([world.prepare("run1", 2)], 2)
 
 
 @pytest.mark.parametrize("key_type", CoordinatorType)

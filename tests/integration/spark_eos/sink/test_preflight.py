@@ -115,15 +115,6 @@ def test_suitable_cluster_gets_a_decision_topic_and_the_maximum_timeout(client: 
     assert describe_transactions(client, [probe])[probe].producer_epoch == 0, "only the first check takes an epoch"
 
 
-def test_missing_rights_on_transactional_ids_are_reported(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(_: object, name: str, **__: object) -> None:
-        raise failure(Api.INIT_PRODUCER_ID, 53, name)
-
-    monkeypatch.setattr(preflight, "init_producer_id", refused)
-    with pytest.raises(AuthorizationError, match=r"Grant WRITE and DESCRIBE on all.*IdPrefix .*as a prefixed pattern"):
-        check_cluster(client, options_for(client))
-
-
 def test_missing_rights_on_groups_are_reported(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_: object, name: str, *__: object, **___: object) -> None:
         raise failure(Api.OFFSET_FETCH, 30, f"group {name!r}")
@@ -319,8 +310,9 @@ def test_missing_acls_are_reported_before_data_is_sent(broker_kind: str) -> None
                 future.result(60)
         with KafkaClient(ClientOptions((address,))) as client:
             check_cluster(client, options_for(client))
+            words = r"Grant WRITE and DESCRIBE on all transactional ids.*IdPrefix .*as a prefixed pattern"
             for prefix in ("unwritten", "undescribed"):
-                with pytest.raises(AuthorizationError, match="Grant WRITE and DESCRIBE on all transactional ids"):
+                with pytest.raises(AuthorizationError, match=words):
                     check_cluster(client, options_for(client, transactionalIdPrefix=prefix))
 
 
