@@ -13,7 +13,7 @@ from tests.support.clients import (
     send,
     unique,
 )
-from tests.support.share_consumers import Delivered, ShareConsumerError, ShareConsumers
+from tests.support.share_consumers import Delivered, ShareConsumers
 from tests.support.share_session import make_group
 from tests.support.waiting import wait_until
 
@@ -106,59 +106,6 @@ def test_explicit_acknowledgments_accept_release_and_reject(kafka: Kafka, consum
     member.close()
 
 
-def test_poll_without_acknowledgment_is_an_error_in_explicit_mode(kafka: Kafka, consumers: ShareConsumers):
-    topic, group = make_topic(kafka), make_group(kafka)
-    send(make_producer(kafka), topic, numbers(1), partition=0)
-    member = consumers.open(topic, group, **EXPLICIT)
-    member.take(1)
-    with pytest.raises(ShareConsumerError, match="IllegalState"):
-        member.poll()
-
-
-# Rule K.3/4.
-def test_poison_record_is_archived_at_the_delivery_limit(kafka: Kafka, consumers: ShareConsumers):
-    topic, group = make_topic(kafka), make_group(kafka, share_delivery_count_limit="3")
-    send(make_producer(kafka), topic, numbers(2), partition=0)
-    member = consumers.open(topic, group, **EXPLICIT)
-    counts = []
-    accepted = []
-    while len(counts) < 3 or not accepted:
-        for each in member.take(1):
-            if each.value == "000":
-                counts.append(each.delivery_count)
-                member.acknowledge(each, "RELEASE")
-            else:
-                accepted.append(each.value)
-                member.acknowledge(each)
-        assert set(member.commit().values()) == {""}
-    assert counts == [1, 2, 3]
-    assert accepted == ["001"]
-    send(make_producer(kafka), topic, numbers(1, 2), partition=0)
-    [last] = member.take(1)
-    assert last.value == "002", "the record was delivered as often as allowed"
-    member.acknowledge(last)
-    member.close()
-
-
-# Rule K.3/3.
-def test_lock_that_ends_makes_the_record_available_to_others(kafka: Kafka, consumers: ShareConsumers):
-    # Longer than a slow machine takes from a delivery to its commit: each lock that ends is one more delivery.
-    topic, group = make_topic(kafka), make_group(kafka, share_record_lock_duration_ms="3000")
-    send(make_producer(kafka), topic, numbers(2), partition=0)
-    slow, other = consumers.open(topic, group, **EXPLICIT), consumers.open(topic, group, **EXPLICIT)
-    held = slow.take(2)
-    again = other.take(2)
-    assert [(each.value, each.delivery_count) for each in again] == [("000", 2), ("001", 2)]
-    slow.acknowledge(held[0])
-    slow.acknowledge(held[1])
-    assert slow.commit() == {"0": "InvalidRecordStateException"}
-    for each in again:
-        other.acknowledge(each)
-    assert other.commit() == {"0": ""}
-    for member in (slow, other):
-        member.close()
-
-
 # Rule K.4/2.
 def test_renewal_extends_the_lock(kafka: Kafka, consumers: ShareConsumers):
     topic, group = make_topic(kafka), make_group(kafka, share_record_lock_duration_ms="2000")
@@ -237,33 +184,3 @@ def test_records_of_a_killed_consumer_are_delivered_to_another(kafka: Kafka, con
     assert values(again) == texts(6, 4)
     assert {each.delivery_count for each in again} == {2}
     heir.close()
-
-
-# Rule K.3/5.
-def test_strict_limit_delivers_no_more_than_asked_for(kafka: Kafka, consumers: ShareConsumers):
-    topic, group = make_topic(kafka), make_group(kafka)
-    producer = make_producer(kafka, linger_ms=200)
-    send(producer, topic, numbers(30), partition=0)
-    strict = {"share_acquire_mode": "record_limit", "max_poll_records": "7"}
-    member = consumers.open(topic, group, **strict)
-    polls: list[list[Delivered]] = []
-
-    def is_done() -> bool:
-        polls.append(member.poll())
-        return sum(map(len, polls)) >= 30
-
-    wait_until(is_done, "all records are delivered")
-    assert max(map(len, polls)) <= 7
-    assert values([each for poll in polls for each in poll]) == texts(30)
-    member.close()
-
-
-# Rule K.3/1.
-def test_latest_is_the_default_start(kafka: Kafka, consumers: ShareConsumers):
-    topic, group = make_topic(kafka), unique("share")
-    send(make_producer(kafka), topic, numbers(5), partition=0)
-    member = consumers.open(topic, group)
-    assert member.poll(3_000) == []
-    send(make_producer(kafka), topic, numbers(2, 5), partition=0)
-    assert values(member.take(2)) == texts(2, 5)
-    member.close()

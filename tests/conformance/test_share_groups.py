@@ -9,7 +9,7 @@ import pytest
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
 from tests.support.both_brokers import Kafka
-from tests.support.clients import make_producer, make_topic, send
+from tests.support.clients import make_producer, make_topic, send, unique
 from tests.support.raw_client import RawClient
 from tests.support.share_session import (
     ACCEPT,
@@ -137,7 +137,7 @@ def test_end_of_the_connection_releases(kafka: Kafka, open_member: Open):
 
 # Rule K.3/1.
 def test_latest_is_the_default(kafka: Kafka, open_member: Open, topic: str):
-    member = open_member(make_group(kafka, share_auto_offset_reset="latest"), topic).join()
+    member = open_member(unique("share"), topic).join()
     assert acquired(member.fetch()) == []
     write(kafka, topic, 1)
     assert member.acquire() == [Range(5, 5)]
