@@ -55,7 +55,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
     "K testFailureToFenceEpochWithTV1, TV2": (
         "test_fencing::test_fencing_that_cannot_be_recorded_bumps_the_epoch_once",),
     "K testEmptyAbortAfterCommit": (
-        "test_transactions::test_empty_transaction_is_aborted_right_after_a_commit",
+        "test_transactions::test_empty_transaction_ends_before_and_after_another",
         "conformance/test_transactions_and_deletions::test_empty_abort_after_a_transaction"),
     "K testRecoveryFromEpochOverflow": (
         "test_epochs::test_timeout_at_the_last_epoch_leaves_no_open_transaction",
@@ -85,8 +85,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "test_transactions::test_abort_is_followed_by_a_commit_with_one_request_in_flight"
         " by java, confluent, kafka_python, kafkajs",),
     "K ProducerIntegration testTransactionWithAndWithoutSend": (
-        "test_transactions::test_empty_transaction_is_committed",
-        "test_transactions::test_empty_transaction_is_aborted_right_after_a_commit"),
+        "test_transactions::test_empty_transaction_ends_before_and_after_another",),
     "K ProducerIntegration testTransactionWithInvalidSendAndEndTxnRequestSent": (
         "test_transactions::test_later_transactions_commit_after_a_refused_record_and_an_abort",),
     "K ProducerIntegration testTransactionWithSendOffset": (
@@ -104,7 +103,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "test_transactions::test_calls_in_the_wrong_order_are_refused_without_effect"
         " by java, confluent, kafka_python, aiokafka",),
     "L 0103 empty, with offsets and without": (
-        "test_transactions::test_empty_transaction_is_committed",
+        "test_transactions::test_empty_transaction_ends_before_and_after_another",
         "test_transactions::test_transaction_with_only_offsets_ends"),
     "L 0103 fatal idempotence error": (
         "test_transactions::test_later_transactions_commit_after_a_refused_record_and_an_abort",

@@ -92,27 +92,15 @@ def test_later_transactions_commit_after_a_refused_record_and_an_abort(kafka: Ru
     recovers_from_a_refused_record(kafka, client)
 
 
-def test_empty_transaction_is_aborted_right_after_a_commit(kafka: Running, client: Client):
+@pytest.mark.parametrize("commits", [False, True], ids=["aborted", "committed"])
+def test_empty_transaction_ends_before_and_after_another(kafka: Running, client: Client, commits: bool):
     topic = make_topic(kafka)
     producer = client.producer(unique("id"))
-    producer.begin().send(topic, "first")
-    producer.commit()
-    producer.begin().abort()
-    producer.begin().send(topic, "second")
-    producer.commit()
-    end(kafka, topic)
-    assert client.values(topic) == ["first", "second"]
-
-
-def test_empty_transaction_is_committed(kafka: Running, client: Client):
-    topic = make_topic(kafka)
-    producer = client.producer(unique("id"))
-    producer.begin().commit()
-    producer.begin().send(topic, "first")
-    producer.commit()
-    producer.begin().commit()
-    producer.begin().send(topic, "second")
-    producer.commit()
+    for value in ("first", "second"):
+        producer.begin()
+        (producer.commit if commits else producer.abort)()
+        producer.begin().send(topic, value)
+        producer.commit()
     end(kafka, topic)
     assert client.values(topic) == ["first", "second"]
 

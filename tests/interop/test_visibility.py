@@ -103,6 +103,7 @@ def test_compressed_records_are_committed_and_aborted(kafka: Running, client: Cl
     assert client.values(topic, isolation=READ_UNCOMMITTED) == ["aborted" * 100] * 5 + ["committed" * 100] * 5
 
 
+# Rule D.1 more/3.
 @pytest.mark.parametrize("commits", [False, True], ids=["aborted", "committed"])
 def test_delayed_fetch_returns_the_outcome_of_an_open_transaction(kafka: Running, client: Client, commits: bool):
     topic = make_topic(kafka)
