@@ -82,19 +82,6 @@ def test_invalid_topic_is_refused(kafka: Kafka, name: str, partitions: int, repl
     assert code_of(refused) == code
 
 
-def test_existing_topic_or_invalid_settings_are_refused(kafka: Kafka):
-    client = admin(kafka)
-    topic = make_topic(kafka)
-    with pytest.raises(KafkaException) as refused:
-        client.create_topics([NewTopic(topic, 1, 1)])[topic].result(DEADLINE_S)
-    assert code_of(refused) == KafkaError.TOPIC_ALREADY_EXISTS
-    for config in ({"no.such.setting": "1"}, {"retention.ms": "soon"}):
-        name = unique("topic")
-        with pytest.raises(KafkaException) as refused:
-            client.create_topics([NewTopic(name, 1, 1, config=config)])[name].result(DEADLINE_S)
-        assert code_of(refused) == KafkaError.INVALID_CONFIG
-
-
 def test_validate_only_creates_no_topic(kafka: Kafka):
     client = admin(kafka)
     name = unique("topic")
@@ -150,21 +137,6 @@ def test_invalid_settings_are_refused(kafka: Kafka):
         with pytest.raises(KafkaException) as refused:
             alter(kafka, topic, ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET))
         assert code_of(refused) == KafkaError.INVALID_CONFIG
-
-
-def test_settings_of_a_missing_topic_are_not_described(kafka: Kafka):
-    with pytest.raises(KafkaException) as refused:
-        topic_config(kafka, unique("topic"))
-    assert code_of(refused) == KafkaError.UNKNOWN_TOPIC_OR_PART
-
-
-def test_broker_settings_are_described(kafka: Kafka):
-    client = admin(kafka)
-    (broker_id,) = client.list_topics(timeout=DEADLINE_S).brokers
-    resource = ConfigResource(ResourceType.BROKER, str(broker_id))
-    entries = client.describe_configs([resource], request_timeout=DEADLINE_S)[resource].result(DEADLINE_S)
-    assert entries["transaction.state.log.num.partitions"].value == "5"
-    assert entries["transaction.max.timeout.ms"].value == "900000"
 
 
 def test_the_cluster_is_described(kafka: Kafka):

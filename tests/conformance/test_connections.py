@@ -1,7 +1,6 @@
 """Connections: the served versions, the special cases of ApiVersions, and malformed frames."""
 
 import struct
-from collections.abc import Iterator
 
 import pytest
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
@@ -52,12 +51,6 @@ NEEDED = {
 }
 
 
-@pytest.fixture
-def client(kafka: Kafka) -> Iterator[RawClient]:
-    with RawClient(kafka.bootstrap_servers) as client:
-        yield client
-
-
 def api_versions(**changes: object) -> m.ApiVersionsRequest:
     return m.ApiVersionsRequest(**({"client_software_name": "test", "client_software_version": "1.0"} | changes))
 
@@ -80,20 +73,6 @@ def test_each_version_of_api_versions_lists_required_apis(client: RawClient, ver
     assert served[PRODUCE][0] == 0
     # No broker supports two-phase commit by an external coordinator yet.
     assert served[INIT_PRODUCER_ID][1] == 5
-
-
-def test_transactions_v2_is_listed_as_a_feature(client: RawClient):
-    answer = client.send(api_versions(), 3)
-    assert answer.finalized_features_epoch >= 0
-    levels = {entry.name: (entry.max_version_level, entry.min_version_level) for entry in answer.finalized_features}
-    assert levels["transaction.version"] == (2, 2)
-
-
-def test_features_with_minimum_level_0_are_listed_from_version_4(client: RawClient):
-    answers = [client.send(api_versions(), version).supported_features for version in (3, 4)]
-    old, new = ({entry.name: (entry.min_version, entry.max_version) for entry in answer} for answer in answers)
-    assert "transaction.version" not in old
-    assert new["transaction.version"] == (0, 2)
 
 
 def test_unknown_api_versions_version_is_answered_in_version_0(client: RawClient):

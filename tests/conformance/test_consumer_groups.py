@@ -112,10 +112,6 @@ def test_metadata_is_stored_with_the_offset(kafka: Kafka):
     assert (answer.offset, answer.metadata) == (7, "a note")
 
 
-def test_group_without_commits_has_no_offset(kafka: Kafka):
-    assert committed_offset(kafka, unique("group"), make_topic(kafka)) == NO_OFFSET
-
-
 def test_groups_are_listed_and_described(kafka: Kafka):
     topic, group = make_topic(kafka), unique("group")
     member = make_member(kafka, group, client_id="the-client")

@@ -138,21 +138,6 @@ def test_transaction_is_described_in_each_state(kafka: Kafka, session: RawSessio
     assert complete.topics == []
 
 
-def test_transactions_are_listed_by_state_and_producer(kafka: Kafka, session: RawSession):
-    topic = make_topic(kafka)
-    name = session.transactional_id
-    identity = session.init()[1]
-    assert session.list(states=["Empty"])[name] == (identity.producer_id, "Empty")
-    write(session, identity, topic, V2)
-    assert session.list(states=["Ongoing"])[name] == (identity.producer_id, "Ongoing")
-    assert name not in session.list(states=["Empty"])
-    assert session.list(producer_ids=[identity.producer_id]) == {name: (identity.producer_id, "Ongoing")}
-    assert name in session.list()
-    session.end(identity, commit=True, version=5)
-    wait_for_state(session, "CompleteCommit")
-    assert name in session.list(states=["CompleteCommit"])
-
-
 @both_protocols
 def test_epoch_bump_ends_an_open_transaction(kafka: Kafka, session: RawSession, protocol: int):
     topic = make_topic(kafka)
@@ -169,8 +154,10 @@ def test_transactions_are_listed_by_age(kafka: Kafka, session: RawSession):
     # An id without a transaction has no start time, and has been running forever for this filter.
     assert session.describe().transaction_start_time_ms == -1
     assert name in session.list(duration_ms=3_600_000)
+    assert name in session.list(duration_ms=3_600_000, version=1)
     write(session, identity, topic, V2)
     assert name not in session.list(duration_ms=3_600_000)
+    assert name not in session.list(duration_ms=3_600_000, version=1)
     assert name in session.list(duration_ms=-1)
     started_ms = session.describe().transaction_start_time_ms
     session.end(identity, commit=True, version=5)

@@ -23,6 +23,7 @@ def advertised(client: RawClient, version: int) -> Any:
 
 def test_the_features_are_those_of_kafka_4_4(client: RawClient):
     answer = advertised(client, 4)
+    assert answer.finalized_features_epoch >= 0
     assert {each.name: (each.min_version, each.max_version) for each in answer.supported_features} == {
         "eligible.leader.replicas.version": (0, 1),
         "group.version": (0, 1),
@@ -32,6 +33,7 @@ def test_the_features_are_those_of_kafka_4_4(client: RawClient):
         "streams.version": (0, 1),
         "transaction.version": (0, 2),
     }
+    assert all(each.min_version_level == each.max_version_level for each in answer.finalized_features)
     assert {each.name: each.max_version_level for each in answer.finalized_features} == {
         "eligible.leader.replicas.version": 1,
         "group.version": 1,

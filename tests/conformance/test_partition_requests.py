@@ -1,11 +1,8 @@
 """Single requests to one partition: sequences, epochs, unannounced transactions, aborted list, stale leaders."""
 
-import pytest
-from crc32c import crc32c
 from kafka.protocol.consumer import ListOffsetsRequest
 
 from tests.support.clients import READ_UNCOMMITTED, Kafka, end_offset, make_topic, unique, values_to_end
-from tests.support.messages import epoch_end_request
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import NOBODY, Identity, RawSession, record_batch
 from tests.support.waiting import wait_until
@@ -31,14 +28,6 @@ def plain(identity: Identity, sequence: int, count: int = 1) -> bytes:
     return record_batch(values, identity, sequence, transactional=False)
 
 
-def test_sequence_gap_is_refused(kafka: Kafka, idempotent: RawSession):
-    topic = make_topic(kafka)
-    identity = idempotent.init()[1]
-    assert idempotent.produce(topic, plain(identity, 0), version=9) == (NONE, 0)
-    assert idempotent.produce(topic, plain(identity, 2), version=9)[0] == OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert idempotent.produce(topic, plain(identity, 1), version=9) == (NONE, 1)
-
-
 def test_batch_across_the_sequence_wrap_is_followed_by_the_next_sequence(kafka: Kafka, idempotent: RawSession):
     topic = make_topic(kafka)
     identity = idempotent.init()[1]
@@ -56,48 +45,12 @@ def test_new_epoch_begins_with_sequence_zero(kafka: Kafka, session: RawSession):
     assert session.produce(topic, record_batch([b"b"], second, 0), version=12)[0] == NONE
 
 
-@pytest.mark.parametrize(
-    ("version", "code", "message"),
-    [
-        (8, INVALID_TXN_STATE, "Partition was not added to the transaction"),
-        (10, INVALID_TXN_STATE, "Partition was not added to the transaction"),
-        (11, TRANSACTION_ABORTABLE, None),
-    ],
-)
-def test_the_message_of_a_batch_that_is_not_in_the_transaction(
-    kafka: Kafka, session: RawSession, version: int, code: int, message: str | None
-):
-    topic = make_topic(kafka)
-    batch = record_batch([b"x"], session.init_until_done(), 0)
-    # The first one waits until the leader knows that it leads.
-    assert session.produce(topic, batch, version=version)[0] == code
-    refused = session.produce_once(topic, batch, version=version)
-    assert (refused.error_code, refused.error_message) == (code, message)
-
-
 def test_nontransactional_batch_inside_a_transaction_is_refused(kafka: Kafka, session: RawSession):
     topic = make_topic(kafka)
     identity = session.init()[1]
     assert session.produce(topic, record_batch([b"x"], identity, 0), version=12)[0] == NONE
     plain_batch = record_batch([b"y"], identity, 1, transactional=False)
     assert RawSession(session.client, None).produce(topic, plain_batch, version=9)[0] == INVALID_TXN_STATE
-
-
-def test_damaged_batch_is_refused(kafka: Kafka, idempotent: RawSession):
-    topic = make_topic(kafka)
-    batch = bytearray(record_batch([b"value"], NOBODY, -1, transactional=False))
-    batch[-1] ^= 1
-    assert idempotent.produce(topic, bytes(batch), version=9)[0] == CORRUPT_MESSAGE
-    assert end_offset(kafka, topic, isolation=READ_UNCOMMITTED) == 0
-
-
-def test_client_cannot_write_control_batches(kafka: Kafka, idempotent: RawSession):
-    topic = make_topic(kafka)
-    batch = bytearray(record_batch([b"value"], NOBODY, -1, transactional=False))
-    attributes, checksum = slice(21, 23), slice(17, 21)
-    batch[attributes] = (0x20).to_bytes(2, "big")
-    batch[checksum] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
-    assert idempotent.produce(topic, bytes(batch), version=9)[0] == INVALID_RECORD
 
 
 # Rule C.1/4.
@@ -131,34 +84,6 @@ def test_fetch_lists_the_aborted_transactions(kafka: Kafka, session: RawSession)
     assert values_to_end(kafka, topic) == [b"b"]
 
 
-def test_fetch_outside_the_log_is_out_of_range(kafka: Kafka, session: RawSession):
-    topic = make_topic(kafka)
-    identity = session.init()[1]
-    assert session.produce(topic, record_batch([b"x"], identity, 0), version=12) == (NONE, 0)
-    for isolation in (UNCOMMITTED, COMMITTED):
-        assert session.fetch(topic, 1, isolation=isolation).error_code == NONE
-        assert session.fetch(topic, 2, isolation=isolation).error_code == OFFSET_OUT_OF_RANGE
-        assert session.fetch(topic, -1, isolation=isolation).error_code == OFFSET_OUT_OF_RANGE
-
-
-def test_a_partition_describes_its_producers(kafka: Kafka, session: RawSession):
-    topic = make_topic(kafka)
-    identity = session.init()[1]
-    assert session.producers(topic).active_producers == []
-    assert session.produce(topic, record_batch([b"x", b"y"], identity, 0), version=12) == (NONE, 0)
-    (open_producer,) = session.producers(topic).active_producers
-    assert Identity(open_producer.producer_id, open_producer.producer_epoch) == identity
-    assert (open_producer.last_sequence, open_producer.current_txn_start_offset) == (1, 0)
-    session.end(identity, commit=True, version=5)
-    wait_until(lambda: session.producers(topic).active_producers[0].current_txn_start_offset == -1, "the marker")
-    (ended,) = session.producers(topic).active_producers
-    # The marker of transactions V2 already has the next epoch, so a late batch has a stale one.
-    assert Identity(ended.producer_id, ended.producer_epoch) == Identity(
-        identity.producer_id, identity.producer_epoch + 1
-    )
-    assert ended.coordinator_epoch >= 0
-
-
 def list_offset(
     client: RawClient, topic: str, timestamp: int, *, version: int, leader_epoch: int = -1
 ) -> tuple[int, int]:
@@ -185,17 +110,3 @@ def test_special_timestamps_need_their_versions(kafka: Kafka, client: RawClient)
 def test_future_leader_epoch_is_unknown(kafka: Kafka, client: RawClient):
     topic = make_topic(kafka)
     assert list_offset(client, topic, -1, version=6, leader_epoch=1000) == (UNKNOWN_LEADER_EPOCH, -1)
-
-
-def test_leader_epoch_ends_at_the_log_end_offset(kafka: Kafka, client: RawClient, idempotent: RawSession):
-    topic = make_topic(kafka)
-    batch = record_batch([b"x"] * 3, NOBODY, -1, transactional=False)
-    assert idempotent.produce(topic, batch, version=9) == (NONE, 0)
-
-    def ask(leader_epoch: int) -> tuple[int, int, int]:
-        answer = client.send(epoch_end_request(topic, leader_epoch), 4)
-        found = answer.topics[0].partitions[0]
-        return found.error_code, found.leader_epoch, found.end_offset
-
-    assert ask(0) == (NONE, 0, 3)
-    assert ask(1000) == (NONE, -1, -1)

@@ -229,7 +229,10 @@ def test_scenario_24_marker_with_a_stale_epoch_leaves_the_transaction_prepared(
     stuck = leave_prepared(session, make_topic(kafka), make_topic(kafka), protocol, commit=True)
     described = session.describe()
     assert described.transaction_state == "PrepareCommit"
+    # Partitions with a written marker are omitted: the others still need theirs.
     assert [(entry.topic, entry.partitions) for entry in described.topics] == [(stuck.blocked, [0])]
+    listed = session.list(states=["PrepareCommit"])[session.transactional_id]
+    assert listed[0] == described.producer_id == stuck.identity.producer_id
     assert session.init()[0] == ErrorCode.CONCURRENT_TRANSACTIONS
     assert session.end(stuck.identity, commit=True, version=END[protocol])[0] == ErrorCode.CONCURRENT_TRANSACTIONS
     [foreign] = markers(session, stuck.blocked)

@@ -44,6 +44,7 @@ def plain(identity: Identity, sequence: int, count: int = 1) -> bytes:
 @pytest.mark.parametrize(
     ("version", "error"),
     [
+        (8, ErrorCode.INVALID_TXN_STATE),
         (9, ErrorCode.INVALID_TXN_STATE),
         (10, ErrorCode.INVALID_TXN_STATE),
         (11, ErrorCode.TRANSACTION_ABORTABLE),
@@ -61,6 +62,9 @@ def test_scenario_08_a_batch_without_an_add(kafka: Kafka, session: RawSession, v
     batch = record_batch([b"x"], identity, 0)
     assert session.produce(topic, batch, version=version)[0] == error
     if error:
+        refused = session.produce_once(topic, batch, version=version)
+        text = "Partition was not added to the transaction" if error == ErrorCode.INVALID_TXN_STATE else None
+        assert (refused.error_code, refused.error_message) == (error, text)
         assert session.describe().transaction_state == "Empty"
         assert session.add(identity, topic) == {NONE}
         assert session.produce(topic, batch, version=version) == (NONE, 0)

@@ -8,9 +8,9 @@ from broker_core.errors import ErrorCode
 from broker_core.types import CONSUMER_OFFSETS_TOPIC
 from tests.support.clients import Kafka, make_topic, unique
 from tests.support.hanging import open_up
-from tests.support.protocols import TXN_OFFSET_COMMIT, V2, bumped, leave_prepared, wait_for_state
+from tests.support.protocols import TXN_OFFSET_COMMIT, V2, wait_for_state
 from tests.support.raw_client import RawClient
-from tests.support.raw_session import Identity, RawSession
+from tests.support.raw_session import RawSession
 
 NONE = ErrorCode.NONE
 
@@ -55,39 +55,6 @@ def test_unknown_states_are_reported(several: dict[str, RawSession]):
     assert {entry.transaction_state for entry in both.transaction_states} == {"Empty"}
     none = several["open"].list_answer(states=["Sleeping"])
     assert (none.error_code, none.unknown_state_filters, none.transaction_states) == (NONE, ["Sleeping"], [])
-
-
-def test_ids_are_listed_by_duration(several: dict[str, RawSession]):
-    """Ids that run longer are listed; an id without a transaction has been running forever."""
-    hour_ms = 3_600_000
-    assert listed(several, 2, duration_ms=hour_ms) == {"none": "Empty"}
-    assert listed(several, 1, duration_ms=hour_ms) == {"none": "Empty"}
-    assert set(listed(several, 2, duration_ms=-1)) == {"open", "done", "none"}
-
-
-def test_description_lists_partitions_waiting_for_their_marker(kafka: Kafka, session: RawSession):
-    """While a transaction is prepared, partitions with a written marker are omitted: the others still need theirs."""
-    blocked = leave_prepared(session, make_topic(kafka), make_topic(kafka), V2, commit=True)
-    found = session.describe()
-    assert (found.transaction_state, found.producer_id) == ("PrepareCommit", blocked.identity.producer_id)
-    assert [(entry.topic, entry.partitions) for entry in found.topics] == [(blocked.blocked, [0])]
-    assert session.list(states=["PrepareCommit"])[str(session.transactional_id)][0] == found.producer_id
-
-
-def test_producers_are_described_before_during_and_after_a_transaction(kafka: Kafka, session: RawSession):
-    """There is no coordinator epoch before the first marker, and no start offset and no sequence after the last."""
-    topic = make_topic(kafka)
-    assert session.producers(topic).active_producers == []
-    identity = open_up(session, topic)
-    [known] = session.producers(topic).active_producers
-    assert Identity(known.producer_id, known.producer_epoch) == identity
-    assert (known.current_txn_start_offset, known.last_sequence, known.coordinator_epoch) == (0, 0, -1)
-    assert session.end_until_done(identity, commit=True, version=5)[0] == NONE
-    wait_for_state(session, "CompleteCommit")
-    [known] = session.producers(topic).active_producers
-    assert Identity(known.producer_id, known.producer_epoch) == bumped(identity)
-    assert (known.current_txn_start_offset, known.last_sequence) == (-1, -1)
-    assert known.coordinator_epoch >= 0
 
 
 @pytest.mark.parametrize("version", [1, 2])
