@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from kafka.protocol.consumer import FetchRequest
 
+from tests.support.broker_core.requests import fetch_request
 from tests.support.clients import Kafka, make_topic
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import NOBODY, RawSession, record_batch
@@ -66,34 +66,9 @@ def test_fetch_responses_around_the_log_ends(kafka: Kafka, session: RawSession, 
 def test_a_session_leaves_out_a_partition_that_is_named_again_and_has_not_changed(session: RawSession, topic: str):
     def fetch(session_id: int, epoch: int, *offsets: int) -> tuple[int, list[int]]:
         """Name the partition once for each offset; return the session's id and the lengths of what was read."""
-        form = FetchRequest.FetchTopic
-        request = FetchRequest(
-            replica_id=-1,
-            max_wait_ms=0,
-            min_bytes=1,
-            max_bytes=1 << 20,
-            isolation_level=UNCOMMITTED,
-            session_id=session_id,
-            session_epoch=epoch,
-            topics=[
-                form(
-                    topic=topic,
-                    partitions=[
-                        form.FetchPartition(
-                            partition=0,
-                            current_leader_epoch=-1,
-                            fetch_offset=offset,
-                            last_fetched_epoch=-1,
-                            log_start_offset=-1,
-                            partition_max_bytes=1 << 20,
-                        )
-                    ],
-                )
-                for offset in offsets
-            ],
-            forgotten_topics_data=[],
-            rack_id="",
-        )
+        topics = [fetch_request(topic, {"fetch_offset": offset}).topics[0] for offset in offsets]
+        request = fetch_request(topic, session_id=session_id, session_epoch=epoch)
+        request.topics = topics
         answer = session.client.send(request, 12)
         assert answer.error_code == NONE
         read = [len(each.records or b"") for found in answer.responses for each in found.partitions]

@@ -20,6 +20,7 @@ from broker_core.records.compression import Compression, compress
 from broker_core.records.header import HEADER_SIZE, BatchHeader
 from broker_core.records.varint import append_varint
 from tests.support.clients import Kafka, unique
+from tests.support.messages import filled
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
 from tests.support.waiting import wait_until
@@ -319,16 +320,19 @@ def asked(kafka: Kafka) -> Iterator[Produced]:
         yield Produced(client, topics)
 
 
+def produce(*topics: dict[str, Any], transactional_id: str | None = None, acks: int = -1) -> Any:
+    """Return a Produce to topics by name or id: the batches in "partition_data" go to the partitions from 0."""
+    data = [
+        each | {"partition_data": [{"index": at, "records": batch} for at, batch in enumerate(each["partition_data"])]}
+        for each in topics
+    ]
+    return filled(ProduceRequest, transactional_id=transactional_id, acks=acks, timeout_ms=30_000, topic_data=data)
+
+
 def sent(asked: Produced, case: Case | Taken) -> Any:
     """Send the case's batch and return the partition's response, once the new topic has a leader."""
-    topics = ProduceRequest.TopicProduceData
-    part = topics.PartitionProduceData(index=0, records=case.data)
-    request = ProduceRequest(
-        transactional_id=None,
-        acks=getattr(case, "acks", -1),
-        timeout_ms=30_000,
-        topic_data=[topics(name=asked.topics[case.name], partition_data=[part])],
-    )
+    topic = {"name": asked.topics[case.name], "partition_data": [case.data]}
+    request = produce(topic, acks=getattr(case, "acks", -1))
     found: list[Any] = []
 
     def answered() -> bool:
@@ -369,57 +373,37 @@ def test_taken(asked: Produced, case: Taken):
 
 
 # Rule C.1 more/6.
-def test_invalid_batch_fails_the_whole_request(asked: Produced, kafka: Kafka):
+def test_invalid_batch_fails_the_whole_request(asked: Produced):
     """Kafka checks the whole request for transactional batches before it looks at any partition."""
-    topics = ProduceRequest.TopicProduceData
-    part = topics.PartitionProduceData
-    request = ProduceRequest(
-        transactional_id=None,
-        acks=-1,
-        timeout_ms=30_000,
-        topic_data=[
-            topics(
-                name=asked.topics["as it is"],
-                partition_data=[part(index=0, records=GOOD), part(index=1, records=put(16, ">b", 3, GOOD))],
-            )
-        ],
-    )
-    answer = asked.client.send(request, 9).responses[0].partition_responses
+    topic = {"name": asked.topics["as it is"], "partition_data": [GOOD, put(16, ">b", 3, GOOD)]}
+    answer = asked.client.send(produce(topic), 9).responses[0].partition_responses
     assert {entry.index: entry.error_code for entry in answer} == {0: CORRUPT_MESSAGE, 1: CORRUPT_MESSAGE}
 
 
-def several(asked: Produced, transactional_id: str | None, acks: int, *batches: tuple[str, bytes]) -> dict[str, int]:
+def several(asked: Produced, transactional_id: str | None, *batches: tuple[str, bytes]) -> dict[str, int]:
     """Send one batch to each of these topics in one request and return the error codes."""
-    topics = ProduceRequest.TopicProduceData
-    request = ProduceRequest(
-        transactional_id=transactional_id,
-        acks=acks,
-        timeout_ms=30_000,
-        topic_data=[
-            topics(name=topic, partition_data=[topics.PartitionProduceData(index=0, records=data)])
-            for topic, data in batches
-        ],
-    )
-    return {entry.name: entry.partition_responses[0].error_code for entry in asked.client.send(request, 9).responses}
+    topics = [{"name": topic, "partition_data": [data]} for topic, data in batches]
+    answer = asked.client.send(produce(*topics, transactional_id=transactional_id), 9)
+    return {entry.name: entry.partition_responses[0].error_code for entry in answer.responses}
 
 
 # Rule C.1/7.
 def test_transactional_batches_of_two_producers_fail_the_request(asked: Produced):
-    """Rule C.1/7; a batch outside of any transaction fails with them."""
+    """A batch outside of any transaction fails with them."""
     one, other, plain = (asked.topics[taken.name] for taken in TAKEN[:3])
     mixed = [
         (one, batch(1, producer_id=901, producer_epoch=0, base_sequence=0, is_transactional=True)),
         (other, batch(1, producer_id=902, producer_epoch=0, base_sequence=0, is_transactional=True)),
         (plain, batch(1)),
     ]
-    assert several(asked, "two", -1, *mixed) == dict.fromkeys((one, other, plain), INVALID_PRODUCER_ID_MAPPING)
+    assert several(asked, "two", *mixed) == dict.fromkeys((one, other, plain), INVALID_PRODUCER_ID_MAPPING)
 
 
 # Rule C.1 more/4.
 def test_transactional_batch_without_a_producer_id_is_nontransactional(asked: Produced):
     """The batch has the bit and a transactional id beside it, but no producer id to open a transaction for."""
     topic = asked.topics[TAKEN[0].name]
-    assert several(asked, "unknown", -1, (topic, batch(1, is_transactional=True))) == {topic: NONE}
+    assert several(asked, "unknown", (topic, batch(1, is_transactional=True))) == {topic: NONE}
     answer = RawSession(asked.client, None).fetch(topic, 0, isolation=1)
     assert answer.last_stable_offset == answer.high_watermark > 0
 
@@ -430,7 +414,7 @@ def test_min_insync_replicas_is_capped_at_the_replica_count(asked: Produced, kaf
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.create_topics([NewTopic(topic, 1, 1, config={"min.insync.replicas": "2"})])[topic].result(DEADLINE_S)
     wait_until(
-        lambda: several(asked, None, -1, (topic, batch(1))) == {topic: NONE},
+        lambda: several(asked, None, (topic, batch(1))) == {topic: NONE},
         "the batch is taken",
         deadline_s=DEADLINE_S,
     )
@@ -438,40 +422,13 @@ def test_min_insync_replicas_is_capped_at_the_replica_count(asked: Produced, kaf
 
 # Rule C.1 more/1.
 def test_error_without_acks_closes_the_connection(asked: Produced, kafka: Kafka):
-    topic = asked.topics[TAKEN[0].name]
+    topic = {"name": asked.topics[TAKEN[0].name], "partition_data": [sealed(put(57, ">i", 9, batch(3)))]}
     with RawClient(kafka.bootstrap_servers) as client:
-        topics = ProduceRequest.TopicProduceData
-        client.post(
-            ProduceRequest(
-                transactional_id=None,
-                acks=0,
-                timeout_ms=30_000,
-                topic_data=[
-                    topics(
-                        name=topic,
-                        partition_data=[
-                            topics.PartitionProduceData(index=0, records=sealed(put(57, ">i", 9, batch(3))))
-                        ],
-                    )
-                ],
-            ),
-            9,
-        )
+        client.post(produce(topic, acks=0), 9)
         assert client.is_closed_by_peer()
 
 
 # Rule C.1/2.
 def test_unknown_topic_id_is_refused(asked: Produced):
-    """Rule C.1/2."""
-    topics = ProduceRequest.TopicProduceData
-    part = topics.PartitionProduceData(index=0, records=GOOD)
-    answer = asked.client.send(
-        ProduceRequest(
-            transactional_id=None,
-            acks=-1,
-            timeout_ms=30_000,
-            topic_data=[topics(topic_id=UUID(int=4711), partition_data=[part])],
-        ),
-        13,
-    )
+    answer = asked.client.send(produce({"topic_id": UUID(int=4711), "partition_data": [GOOD]}), 13)
     assert answer.responses[0].partition_responses[0].error_code == UNKNOWN_TOPIC_ID

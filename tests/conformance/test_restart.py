@@ -12,17 +12,17 @@ from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, c
 from broker_core.wire import messages as m
 from tests.support.both_brokers import SETTINGS
 from tests.support.clients import make_topic, unique
-from tests.support.messages import epoch_end_request
+from tests.support.messages import epoch_end_request, filled
 from tests.support.protocols import REPAIRER, UNCOMMITTED
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import NOBODY, RawSession, record_batch
 from tests.support.restartable import Restartable, restartable
+from tests.support.version_answers import SAFE, update
 from tests.support.waiting import wait_until
 
 E = ErrorCode
 PARTITIONS = int(SETTINGS["offsets.topic.num.partitions"])
 SPOILT, SOUND = 1, 3
-SAFE_DOWNGRADE = 2
 # Each partition of __consumer_offsets gets one malformed record; keys of unknown types are ignored.
 GARBAGE = {
     0: (b"\0\1\0\1g", b""),
@@ -60,42 +60,15 @@ def finalized(client: RawClient) -> dict[str, int]:
 
 
 def committed(client: RawClient, group: str, topic: str) -> int:
-    """Commit an offset outside any generation, as soon as the coordinator is there."""
-    form = m.OffsetCommitRequest.OffsetCommitRequestTopic
-
-    def commit() -> Any:
-        return client.send(
-            m.OffsetCommitRequest(
-                group_id=group,
-                generation_id_or_member_epoch=-1,
-                member_id="",
-                group_instance_id=None,
-                topics=[
-                    form(
-                        name=topic,
-                        partitions=[
-                            form.OffsetCommitRequestPartition(
-                                partition_index=0, committed_offset=1, committed_leader_epoch=-1, committed_metadata=""
-                            )
-                        ],
-                    )
-                ],
-            ),
-            8,
-        )
-
-    return int(commit().topics[0].partitions[0].error_code)
+    """Commit an offset outside any generation; return the error code."""
+    return int(RawSession(client, None).commit_plainly(group, topic, 1))
 
 
 def write_garbage(kafka: Restartable, topic: str, partition: int, key: bytes, value: bytes) -> None:
     """Write a record to an internal topic, as an operator's tool may."""
     with RawClient(kafka.bootstrap_servers, client_id=REPAIRER) as client:
-        assert (
-            RawSession(client, None).produce(
-                topic, build_batch([NewRecord(key, value)]), version=9, partition=partition
-            )[0]
-            == E.NONE
-        )
+        batch = build_batch([NewRecord(key, value)])
+        assert RawSession(client, None).produce(topic, batch, version=9, partition=partition)[0] == E.NONE
 
 
 @pytest.fixture(scope="module")
@@ -112,20 +85,8 @@ def restarted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
             for partition in range(PARTITIONS):
                 wait_until(lambda p=partition: committed(client, name_in(p), topic) == E.NONE, "a coordinator")
                 RawSession(client, name_in(partition)).init()
-            form = m.UpdateFeaturesRequest.FeatureUpdateKey
-            assert (
-                client.send(
-                    m.UpdateFeaturesRequest(
-                        validate_only=False,
-                        feature_updates=[
-                            form(feature=feature, max_version_level=level, upgrade_type=SAFE_DOWNGRADE)
-                            for feature, level in (("transaction.version", 1), ("group.version", 0))
-                        ],
-                    ),
-                    2,
-                ).error_code
-                == E.NONE
-            )
+            updates = [("transaction.version", 1, SAFE), ("group.version", 0, SAFE)]
+            assert update(client, 2, *updates) == (E.NONE, None, [])
             wait_until(lambda: finalized(client).get("transaction.version") == 1, "the downgrade")
         for partition, (key, value) in GARBAGE.items():
             write_garbage(kafka, CONSUMER_OFFSETS_TOPIC, partition, key, value)
@@ -164,27 +125,12 @@ def test_leader_epoch_without_records_is_part_of_the_history(restarted: Restarte
 
 def test_log_ends_have_the_leader_epochs_they_were_written_in(restarted: Restarted):
     first, now = restarted.leader_epochs
-    form = m.ListOffsetsRequest.ListOffsetsTopic
     with RawClient(restarted.kafka.bootstrap_servers) as client:
         for timestamp, wanted in ((-2, (0, first)), (-4, (0, first)), (-1, (3, now)), (0, (0, first))):
-            answer = client.send(
-                m.ListOffsetsRequest(
-                    replica_id=-1,
-                    isolation_level=0,
-                    topics=[
-                        form(
-                            name=restarted.topic,
-                            partitions=[
-                                form.ListOffsetsPartition(
-                                    partition_index=0, current_leader_epoch=-1, timestamp=timestamp
-                                )
-                            ],
-                        )
-                    ],
-                ),
-                8,
-            )
-            found = answer.topics[0].partitions[0]
+            part = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp}
+            topics = [{"name": restarted.topic, "partitions": [part]}]
+            asked = filled(m.ListOffsetsRequest, replica_id=-1, isolation_level=0, topics=topics)
+            found = client.send(asked, 8).topics[0].partitions[0]
             assert (found.error_code, found.offset, found.leader_epoch) == (E.NONE, *wanted), timestamp
 
 
