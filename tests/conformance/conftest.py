@@ -18,6 +18,8 @@ from tests.support.waiting import wait_until
 
 FOLDER = Path(__file__).parent
 BROKER_FIXTURES = ("kafka", "durable_kafka", "restarted", "guarded")
+# Those that single modules define.
+OF_MODULES = ("locked", "broker", "three")
 # With these, a test on `broker_core` is skipped in runs without --apache.
 NEED_MORE = frozenset({"apache_asked_for", "may_fetch"})
 # The types of coordinators in FindCoordinator.
@@ -27,9 +29,10 @@ _GROUP, _TRANSACTION = 0, 1
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test on every broker of this run."""
     brokers = brokers_of(metafunc.config)
-    for fixture in BROKER_FIXTURES:
-        if fixture in metafunc.fixturenames:
-            metafunc.parametrize(fixture, brokers, indirect=True, scope="session")
+    for names, scope in ((BROKER_FIXTURES, "session"), (OF_MODULES, "module")):
+        for fixture in names:
+            if fixture in metafunc.fixturenames:
+                metafunc.parametrize(fixture, brokers, indirect=True, scope=scope)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

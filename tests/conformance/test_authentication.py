@@ -24,7 +24,6 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from scramp import ScramClient
 from scramp.core import ScramMechanism
 
-from tests.support.both_brokers import brokers_of
 from tests.support.clients import make_topic, unique
 from tests.support.java_tools import java_tool
 from tests.support.raw_client import RawClient
@@ -41,12 +40,6 @@ MESSAGES = {
     92: "A user credential cannot be altered twice in the same request",
 }
 SCRAM_TYPES = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test on every broker of this run."""
-    if "locked" in metafunc.fixturenames:
-        metafunc.parametrize("locked", brokers_of(metafunc.config), indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")

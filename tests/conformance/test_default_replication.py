@@ -7,7 +7,6 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
-from tests.support.both_brokers import brokers_of
 from tests.support.clients import unique
 from tests.support.three_brokers import ThreeBrokers, three_brokers
 from tests.support.waiting import wait_until
@@ -19,12 +18,6 @@ TOO_MANY = (
     "Unable to replicate the partition 4 time(s): The target replication factor of 4 cannot be reached because only 3 "
     "broker(s) are registered or some brokers have all their log directories cordoned."
 )
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run the tests on every broker of this run."""
-    kinds = brokers_of(metafunc.config)
-    metafunc.parametrize("three", kinds, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module", params=["2", "4"])

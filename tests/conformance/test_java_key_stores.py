@@ -11,7 +11,6 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from kafka.protocol.metadata import ApiVersionsRequest
 
-from tests.support.both_brokers import brokers_of
 from tests.support.clients import DEADLINE_S
 from tests.support.java_stores import (
     KEY_PASSWORD,
@@ -137,12 +136,6 @@ CHANGES: list[tuple[Settings, str | None]] = [
     ({"listener.name.manyjks.ssl.keystore.location": "{plain_jks}"}, OTHER_ENTRIES.format(3, 1)),
     ({"listener.name.manyjks.ssl.keystore.location": "{manyp12}"}, None),
 ]
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test on every broker of this run."""
-    if "broker" in metafunc.fixturenames:
-        metafunc.parametrize("broker", brokers_of(metafunc.config), indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from broker_core.errors import ErrorCode
 from broker_core.settings.catalog import OF_STORES, PER_BROKER
 from tests.support import listener_values as table
-from tests.support.both_brokers import brokers_of
 from tests.support.raw_client import RawClient
 from tests.support.setting_changes import (
     NOT_COMPATIBLE,
@@ -33,12 +32,6 @@ from tests.support.waiting import wait_until
 
 AT_CLUSTER_LEVEL = "Cannot update these configs at default cluster level, broker id must be specified: [{}]"
 WITHOUT_PREFIX = "These security configs can be dynamically updated only per-listener using the listener prefix: [{}]"
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test on every broker of this run."""
-    if "broker" in metafunc.fixturenames:
-        metafunc.parametrize("broker", brokers_of(metafunc.config), indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
-from tests.support.both_brokers import brokers_of
 from tests.support.clients import unique
 from tests.support.raw_session import NOBODY, record_batch
 from tests.support.three_brokers import BROKER_IDS, ThreeBrokers, three_brokers
@@ -19,11 +18,6 @@ PREFERRED, UNCLEAN = 0, 1
 Row = tuple[int, list[int], list[int], list[int]]
 
 pytestmark = pytest.mark.timeout(600)
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run the tests on every broker of this run."""
-    metafunc.parametrize("three", brokers_of(metafunc.config), indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")

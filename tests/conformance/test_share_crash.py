@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.both_brokers import BROKERS, Kafka
+from tests.support.both_brokers import Kafka
 from tests.support.broker_processes import Broker, make_broker
 from tests.support.clients import make_producer, make_topic, send
 from tests.support.share_consumers import Delivered, ShareConsumers
@@ -14,7 +14,7 @@ from tests.support.share_session import make_group
 pytestmark = pytest.mark.usefixtures("apache_asked_for")
 
 
-@pytest.fixture(params=BROKERS)
+@pytest.fixture
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
     running = make_broker(request.param, tmp_path / "broker")
     running.start()
