@@ -93,6 +93,14 @@ def test_tests_that_need_the_embedded_broker_are_skipped_with_a_reason(run):
 def test_with_a_fault(kafka):
     kafka.fault(api="Fetch", action=None)
 
+def test_without_a_coordinator(kafka):
+    with kafka.without_coordinator(group="g"):
+        assert False
+
+def test_with_a_stale_broker(kafka):
+    with kafka.stale_broker(1):
+        assert False
+
 def test_that_looks_inside(kafka_cluster):
     kafka_cluster.partition("in", 0)
 
@@ -116,10 +124,12 @@ def test_a_wrong_name_is_an_error(kafka):
     with pytest.raises(AttributeError):
         kafka.no_such_thing
 """)
-    result.assert_outcomes(passed=1, skipped=6)
+    result.assert_outcomes(passed=1, skipped=8)
     result.stdout.fnmatch_lines_random(
         [
             "*kafka.fault needs the embedded broker: run without --kafka-bootstrap",
+            "*kafka.without_coordinator needs the embedded broker: run without --kafka-bootstrap",
+            "*kafka.stale_broker needs the embedded broker: run without --kafka-bootstrap",
             "*kafka.partition needs the embedded broker: run without --kafka-bootstrap",
             "*clock='virtual' needs the embedded broker: run without --kafka-bootstrap",
             "*transaction_version=1 needs the embedded broker: run without --kafka-bootstrap",
