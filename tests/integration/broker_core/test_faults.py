@@ -6,10 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from broker_core import Delay, Disconnect, Drop, EmbeddedBroker, Error, Hold
+from broker_core import Delay, Drop, EmbeddedBroker, Error, Hold
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
 from tests.support.broker_core.fault_steps import ID, begun
+from tests.support.messages import filled
 from tests.support.raw_client import RawClient
 
 
@@ -33,24 +34,6 @@ def metadata(client):
     return client.send(m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="in")]), 9)
 
 
-def test_error_before_apply_leaves_the_state_unchanged(kafka, client):
-    end = begun(client)
-    with kafka.fault(api="EndTxn", transactional_id=ID, action=Error("COORDINATOR_NOT_AVAILABLE"), times=1) as fault:
-        assert client.send(end, 5).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert kafka.transaction(ID).state == "Ongoing"
-        assert fault.hits == 1
-        assert client.send(end, 5).error_code == 0
-    assert kafka.transaction(ID).state == "CompleteCommit"
-
-
-def test_error_after_apply_hides_the_change(kafka, client):
-    end = begun(client)
-    kafka.fault(api="EndTxn", when="after_apply", action=Error("NOT_COORDINATOR"), times=1)
-    assert client.send(end, 5).error_code == ErrorCode.NOT_COORDINATOR
-    assert kafka.transaction(ID).state == "CompleteCommit"
-    assert kafka.partition("in", 0).last_stable_offset == 2
-
-
 def test_refused_request_is_not_matched_after_apply(kafka, client):
     end = begun(client)
     fault = kafka.fault(api="EndTxn", when="after_apply", action=Error("NOT_COORDINATOR"), times=1)
@@ -68,36 +51,6 @@ def test_change_is_durable_before_the_after_fault(kafka, client):
     kafka.wait_for(lambda: not kafka.broker(1).is_running)
     kafka.restart()
     kafka.wait_for(lambda: kafka.transaction(ID).state == "CompleteCommit", timeout=5)
-
-
-@pytest.mark.parametrize(("when", "state"), [("before", "Ongoing"), ("after_apply", "CompleteCommit")])
-def test_disconnect_closes_the_connection_before_or_after_apply(kafka, client, when, state):
-    end = begun(client)
-    kafka.fault(api="EndTxn", when=when, action=Disconnect())
-    client.post(end, 5)
-    assert client.is_closed_by_peer()
-    assert kafka.transaction(ID).state == state
-
-
-def test_dropped_response_is_never_sent(kafka, client):
-    end = begun(client)
-    kafka.fault(api="EndTxn", when="after_apply", action=Drop())
-    client.post(end, 5)
-    kafka.wait_for(lambda: kafka.transaction(ID).state == "CompleteCommit")
-    assert [seen.outcome for seen in kafka.requests(api="EndTxn")] == ["dropped by a fault"]
-    with RawClient(kafka.bootstrap_servers) as other:
-        assert metadata(other).topics[0].error_code == 0
-
-
-def test_held_request_continues_when_released(kafka, client):
-    may_go = threading.Event()
-    end = begun(client)
-    fault = kafka.fault(api="EndTxn", action=Hold(may_go))
-    client.post(end, 5)
-    kafka.wait_for(lambda: fault.hits)
-    assert kafka.transaction(ID).state == "Ongoing"
-    may_go.set()
-    assert client.collect(end).error_code == 0
 
 
 def test_delayed_request_takes_effect_after_its_client_disconnects(kafka, client):
@@ -222,18 +175,9 @@ def test_fault_matches_group_and_partition(kafka, client):
     kafka.fault(api="ListOffsets", topic="in", partition=1, action=Error("NOT_LEADER_OR_FOLLOWER"))
     assert client.send(m.FindCoordinatorRequest(key="g"), 3).error_code == ErrorCode.NOT_COORDINATOR
     assert client.send(m.FindCoordinatorRequest(key="h"), 3).error_code == 0
-    form = m.ListOffsetsRequest.ListOffsetsTopic
     for partition, code in ((0, 0), (1, ErrorCode.NOT_LEADER_OR_FOLLOWER)):
-        answer = client.send(
-            m.ListOffsetsRequest(
-                replica_id=-1,
-                isolation_level=0,
-                topics=[
-                    form(name="in", partitions=[form.ListOffsetsPartition(partition_index=partition, timestamp=-1)])
-                ],
-            ),
-            5,
-        )
+        topics = [{"name": "in", "partitions": [{"partition_index": partition, "timestamp": -1}]}]
+        answer = client.send(filled(m.ListOffsetsRequest, replica_id=-1, isolation_level=0, topics=topics), 5)
         assert answer.topics[0].partitions[0].error_code == code
 
 
@@ -241,20 +185,19 @@ def test_fault_matches_group_and_partition(kafka, client):
 def test_fault_matches_the_topics_of_a_fetch_session(kafka, client, version):
     """A consumer that waits names no partition again (KIP-227)."""
     topic_id = kafka._call(lambda cluster: cluster.metadata.topic("in").topic_id)
-    form = m.FetchRequest
 
     def fetch(session_id, epoch, *, forgets=False):
-        partition = form.FetchTopic.FetchPartition(partition=1, fetch_offset=0, partition_max_bytes=1000)
-        named = form.FetchTopic(topic="in", topic_id=topic_id, partitions=[partition])
-        forgotten = form.ForgottenTopic(topic="in", topic_id=topic_id, partitions=[1])
-        request = form(
+        partition = {"partition": 1, "partition_max_bytes": 1000}
+        topic = {"topic": "in", "topic_id": topic_id}
+        request = filled(
+            m.FetchRequest,
             max_wait_ms=0,
             min_bytes=0,
             max_bytes=1000,
             session_id=session_id,
             session_epoch=epoch,
-            topics=[] if epoch else [named],
-            forgotten_topics_data=[forgotten] if forgets else [],
+            topics=[] if epoch else [topic | {"partitions": [partition]}],
+            forgotten_topics_data=[topic | {"partitions": [1]}] if forgets else [],
             rack_id="",
         )
         return client.send(request, version)
