@@ -39,15 +39,6 @@ def test_several_brokers_share_the_partitions():
         assert len(consume(kafka.bootstrap_servers, "t", 100)) == 100
 
 
-def test_data_directory_keeps_everything_across_restarts(tmp_path):
-    with EmbeddedBroker(data_dir=tmp_path, topics={"t": 1}) as kafka:
-        produce(kafka.bootstrap_servers, "t", [b"kept"])
-        assert consume(kafka.bootstrap_servers, "t", 1) == [b"kept"]
-    with EmbeddedBroker(data_dir=tmp_path, topics={"t": 1}) as kafka:
-        produce(kafka.bootstrap_servers, "t", [b"new"])
-        assert consume(kafka.bootstrap_servers, "t", 1) == [b"new"], "the group's offset must be kept too"
-
-
 def test_closed_broker_leaves_no_thread_or_file(tmp_path):
     def held():
         files = {os.readlink(link) for link in Path("/proc/self/fd").iterdir() if os.path.lexists(link)}
@@ -68,13 +59,6 @@ def test_closed_broker_leaves_no_thread_or_file(tmp_path):
         )
         assert held()[1]
     assert held() == (threads, set())
-
-
-def test_occupied_port_is_reported():
-    with EmbeddedBroker() as kafka:
-        port = int(kafka.bootstrap_servers.split(":")[1])
-        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}"):
-            EmbeddedBroker(port=port).start()
 
 
 @pytest.mark.parametrize("arguments", [{"host": "::1"}, {"config": {"listeners": "PLAINTEXT://[::1]:0"}}])

@@ -13,24 +13,17 @@ from broker_core import EmbeddedBroker
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
+from tests.support.clients import make_transactional_producer
 from tests.support.messages import filled
 from tests.support.raw_client import RawClient
 
 FEW = {"transaction.state.log.num.partitions": "4", "offsets.topic.num.partitions": "4"}
 
 
-def begun(kafka, transactional_id="t", partition=0, timeout_ms=60_000):
-    producer = Producer(
-        {
-            "bootstrap.servers": kafka.bootstrap_servers,
-            "transactional.id": transactional_id,
-            "transaction.timeout.ms": timeout_ms,
-            "log_level": 0,
-        }
-    )
-    producer.init_transactions(30)
+def begun(kafka, timeout_ms=60_000):
+    producer = make_transactional_producer(kafka, "t", transaction_timeout_ms=timeout_ms)
     producer.begin_transaction()
-    producer.produce("in", b"v", partition=partition)
+    producer.produce("in", b"v", partition=0)
     assert producer.flush(30) == 0
     return producer
 

@@ -7,30 +7,14 @@ from confluent_kafka import Producer
 
 import broker_core.server.cluster_controls
 from broker_core import EmbeddedBroker
+from tests.support.clients import make_transactional_producer
 
 # With one partition each, every id and group is in partition 0.
 FEW = {"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
 
 
-# What clients see
-
-
-# During the outage, and afterwards
-
-
-# The embedded broker in tests
-
-
-def begun(kafka: EmbeddedBroker, timeout_ms: int = 60_000) -> Producer:
-    producer = Producer(
-        {
-            "bootstrap.servers": kafka.bootstrap_servers,
-            "transactional.id": "t",
-            "log_level": 0,
-            "transaction.timeout.ms": timeout_ms,
-        }
-    )
-    producer.init_transactions(30)
+def begun(kafka: EmbeddedBroker) -> Producer:
+    producer = make_transactional_producer(kafka, "t")
     producer.begin_transaction()
     producer.produce("in", b"v", partition=0)
     assert producer.flush(30) == 0
@@ -64,15 +48,6 @@ def test_client_writes_when_the_leader_returns() -> None:
             outage.end()
         producer.commit_transaction(60)
         assert kafka.partition("in", 0).last_stable_offset == 3
-
-
-def test_timeouts_continue_in_virtual_time() -> None:
-    with EmbeddedBroker(topics={"in": 1}, config=FEW, clock="virtual") as kafka:
-        begun(kafka, timeout_ms=30_000)
-        with kafka.without_coordinator(transactional_id="t"):
-            kafka.clock.advance(60)
-        kafka.clock.advance(15)
-        assert kafka.transaction("t").state == "CompleteAbort"
 
 
 def test_docstring_examples_run() -> None:

@@ -3,12 +3,12 @@
 import threading
 
 import pytest
-from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from broker_core import EmbeddedBroker, Hold
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TopicPartition
+from tests.support.broker_core.requests import fetch_request
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
 
@@ -62,33 +62,7 @@ def test_response_counts_as_activity(kafka):
 
 
 def fetch_all():
-    form = FetchRequest.FetchTopic
-    return FetchRequest(
-        replica_id=-1,
-        max_wait_ms=0,
-        min_bytes=1,
-        max_bytes=2 * LARGE,
-        isolation_level=0,
-        session_id=0,
-        session_epoch=-1,
-        forgotten_topics_data=[],
-        rack_id="",
-        topics=[
-            form(
-                topic="t",
-                partitions=[
-                    form.FetchPartition(
-                        partition=0,
-                        current_leader_epoch=-1,
-                        fetch_offset=0,
-                        last_fetched_epoch=-1,
-                        log_start_offset=-1,
-                        partition_max_bytes=2 * LARGE,
-                    )
-                ],
-            )
-        ],
-    )
+    return fetch_request("t", {"partition_max_bytes": 2 * LARGE}, max_bytes=2 * LARGE)
 
 
 @pytest.mark.parametrize("reads", [True, False])

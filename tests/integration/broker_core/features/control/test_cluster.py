@@ -168,9 +168,6 @@ def test_slow_network(control):
     client.post("end_outage", id=outage["id"])
     assert not kafka._server.clients.network
     refused(client.call("network"), 400, "give latency_ms, bytes_per_s or both")
-    refused(client.call("network", latency_ms=-1), 400, "cannot be negative")
-    refused(client.call("network", bytes_per_s=0), 400, "expected more than 0")
-    refused(client.call("network", latency_ms=1, broker=7), 400, "there is no broker 7")
 
 
 def test_state_of_partitions_transactions_and_requests(control):
