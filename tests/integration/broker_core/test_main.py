@@ -59,14 +59,6 @@ def test_invalid_settings_are_reported_in_one_line(tmp_path, capsys, settings, c
     assert complaint in refusal(capsys, "--port", "0", "--config", str(tmp_path / "broker.properties"))
 
 
-def test_several_brokers_listen_with_a_settings_file_in_the_encoding_that_kafka_reads(tmp_path):
-    (tmp_path / "broker.properties").write_bytes(b"# caf\xe9\nnum.partitions=2\n")
-    arguments = ("--port", "0", "--brokers", "2", "--config", str(tmp_path / "broker.properties"))
-    with running(*arguments) as (_, address):
-        assert len(set(address.split(","))) == 2
-        produce(address, "t", [b"sent"])
-
-
 @pytest.mark.parametrize("option", ["--data-dir", "--config"])
 def test_empty_path_does_not_mean_the_current_folder(tmp_path, capsys, monkeypatch, option):
     monkeypatch.chdir(tmp_path)

@@ -30,11 +30,12 @@ def running(*arguments):
 
 def test_broker_of_the_command_is_controlled_and_ends_cleanly(tmp_path):
     settings = tmp_path / "broker.properties"
-    settings.write_text("num.partitions=3\nno.such.setting=1\n")
+    # In the encoding that Kafka reads.
+    settings.write_bytes(b"# caf\xe9\nnum.partitions=3\nno.such.setting=1\n")
     arguments = ("--data-dir", str(tmp_path / "logs"), "--brokers", "2", "--clock", "virtual")
-    with running(*arguments, "--config", str(settings)) as (process, address, client, _):
+    with running(*arguments, "--config", str(settings), "--metrics-port", "0") as (process, address, client, first):
         assert client.get("about")["bootstrap_servers"] == address
-        assert len(address.split(",")) == 2
+        assert len(set(address.split(","))) == 2
         produce(address, "t", [b"kept"])
         assert client.get("topics") == {"topics": {"t": 3}}
         before = client.get("clock")["now_ms"]
@@ -42,29 +43,17 @@ def test_broker_of_the_command_is_controlled_and_ends_cleanly(tmp_path):
         client.post("crash")
         client.post("restart")
         assert [each["value"] for each in client.get("records", topic="t")["records"]] == ["kept"]
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(DEADLINE_S) == 0
-    with running(*arguments[:2]) as (_, address, client, _):
-        assert consume(address, "t", 1) == [b"kept"]
-
-
-def test_metrics_are_served_beside_the_control_port():
-    with running("--metrics-port", "0", "--kafka-version", "3.9") as (_, _, client, first):
-        url = re.search(r"metrics at (\S+/metrics)", first)[1]
-        client.post("create_topic", name="t", partitions=7)
-        with urlopen(url, timeout=DEADLINE_S) as answer:
+        with urlopen(re.search(r"metrics at (\S+/metrics)", first)[1], timeout=DEADLINE_S) as answer:
             assert b"broker_core" in answer.read()
-        assert client.get("about")["broker_ids"] == [1]
-
-
-def test_request_that_waits_does_not_delay_the_end():
-    with running() as (process, _, client, _):
+        # A request that waits does not delay the end.
         host, port = client.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=DEADLINE_S) as waiting:
-            waiting.sendall(b"GET /wait_for_records?topic=t&count=1&timeout=600 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            waiting.sendall(b"GET /wait_for_records?topic=t&count=9&timeout=600 HTTP/1.1\r\nHost: localhost\r\n\r\n")
             client.get("topics")
             process.send_signal(signal.SIGTERM)
             assert process.wait(DEADLINE_S) == 0
+    with running(*arguments[:2]) as (_, address, client, _):
+        assert consume(address, "t", 1) == [b"kept"]
 
 
 def test_port_in_use_is_reported_in_one_line(capsys):
