@@ -9,7 +9,6 @@ from kafka.protocol.admin import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DescribeClusterRequest,
-    DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
 )
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
@@ -17,7 +16,9 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from broker_core.errors import ErrorCode
 from tests.support.both_brokers import Kafka
 from tests.support.clients import unique
+from tests.support.messages import filled
 from tests.support.raw_client import RawClient
+from tests.support.setting_changes import describe
 from tests.support.waiting import wait_until
 
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
@@ -26,36 +27,21 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 DEADLINE_MS = 10_000
 
 
-def create(
-    client: RawClient,
-    *names: str,
-    version: int = 7,
-    assignments: dict[int, list[int]] | None = None,
-    config: dict[str, str | None] | None = None,
-    validate_only: bool = False,
-) -> list[Any]:
-    """Send one CreateTopics for topics of one partition; return the answers."""
-    form = CreateTopicsRequest.CreatableTopic
-    size = 1 if assignments is None else -1
-    request = CreateTopicsRequest(
-        topics=[
-            form(
-                name=name,
-                num_partitions=size,
-                replication_factor=size,
-                assignments=[
-                    form.CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
-                    for index, brokers in (assignments or {}).items()
-                ],
-                configs=[form.CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()],
-            )
-            for name in names
-        ],
-        timeout_ms=DEADLINE_MS,
-        validate_only=validate_only,
-    )
+def create(client: RawClient, *names: str, version: int = 7, validate_only: bool = False, **fields: Any) -> list[Any]:
+    """Send one CreateTopics for topics of one partition, or with other fields; return the answers."""
+    given = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": [], **fields}
+    topics = [{"name": name, **given} for name in names]
+    request = filled(CreateTopicsRequest, topics=topics, timeout_ms=DEADLINE_MS, validate_only=validate_only)
     answers: list[Any] = client.send(request, version).topics
     return answers
+
+
+def with_settings(**config: str) -> dict[str, Any]:
+    return {"configs": [{"name": key, "value": value} for key, value in config.items()]}
+
+
+def assigned(assignments: dict[int, list[int]]) -> list[dict[str, Any]]:
+    return [{"partition_index": index, "broker_ids": brokers} for index, brokers in assignments.items()]
 
 
 def created(client: RawClient) -> str:
@@ -80,21 +66,11 @@ def topic_id(client: RawClient, name: str) -> UUID | None:
 
 def add_partitions(client: RawClient, *topics: tuple[str, int, list[list[int]] | None]) -> dict[str, tuple[int, Any]]:
     """Send one CreatePartitions; return code and message by topic, and check that there is one answer for each."""
-    form = CreatePartitionsRequest.CreatePartitionsTopic
-    request = CreatePartitionsRequest(
-        topics=[
-            form(
-                name=name,
-                count=count,
-                assignments=None
-                if assignments is None
-                else [form.CreatePartitionsAssignment(broker_ids=brokers) for brokers in assignments],
-            )
-            for name, count, assignments in topics
-        ],
-        timeout_ms=DEADLINE_MS,
-        validate_only=False,
-    )
+    wanted = [
+        {"name": name, "count": count, "assignments": assignments and [{"broker_ids": each} for each in assignments]}
+        for name, count, assignments in topics
+    ]
+    request = filled(CreatePartitionsRequest, topics=wanted, timeout_ms=DEADLINE_MS, validate_only=False)
     results = client.send(request, 3).results
     assert len({each.name for each in results}) == len(results)
     return {each.name: (each.error_code, each.error_message) for each in results}
@@ -133,7 +109,9 @@ def test_a_topic_created_twice_in_one_request_is_answered_once(client: RawClient
     ],
 )
 def test_an_invalid_assignment_is_refused(client: RawClient, assignments: dict[int, list[int]], message: str):
-    (answer,) = create(client, unique("topic"), assignments=assignments)
+    (answer,) = create(
+        client, unique("topic"), assignments=assigned(assignments), num_partitions=-1, replication_factor=-1
+    )
     assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
@@ -200,20 +178,15 @@ def test_a_topic_deleted_by_name_and_id_is_refused_and_stays(client: RawClient):
 
 def alter(client: RawClient, *resources: tuple[str, list[tuple[str, int, str | None]]]) -> list[tuple[int, str | None]]:
     """Send one IncrementalAlterConfigs for topics; return code and message of each answer."""
-    form = IncrementalAlterConfigsRequest.AlterConfigsResource
-    request = IncrementalAlterConfigsRequest(
-        resources=[
-            form(
-                resource_type=TOPIC,
-                resource_name=name,
-                configs=[
-                    form.AlterableConfig(name=key, config_operation=op, value=value) for key, op, value in changes
-                ],
-            )
-            for name, changes in resources
-        ],
-        validate_only=False,
-    )
+    wanted = [
+        {
+            "resource_type": TOPIC,
+            "resource_name": name,
+            "configs": [{"name": key, "config_operation": how, "value": value} for key, how, value in changes],
+        }
+        for name, changes in resources
+    ]
+    request = filled(IncrementalAlterConfigsRequest, resources=wanted, validate_only=False)
     return [(each.error_code, each.error_message) for each in client.send(request, 1).responses]
 
 
@@ -293,14 +266,14 @@ ACCEPTED_VALUES = {
 @pytest.mark.parametrize("key", REFUSED_VALUES)
 def test_a_value_outside_the_bounds_of_a_topic_setting_is_refused(client: RawClient, key: str):
     for value in REFUSED_VALUES[key]:
-        (answer,) = create(client, unique("topic"), config={key: value}, validate_only=True)
+        (answer,) = create(client, unique("topic"), **with_settings(**{key: value}), validate_only=True)
         assert answer.error_code == ErrorCode.INVALID_CONFIG, value
 
 
 @pytest.mark.parametrize("key", ACCEPTED_VALUES)
 def test_a_value_within_the_bounds_of_a_topic_setting_is_accepted(client: RawClient, key: str):
     for value in ACCEPTED_VALUES[key]:
-        (answer,) = create(client, unique("topic"), config={key: value}, validate_only=True)
+        (answer,) = create(client, unique("topic"), **with_settings(**{key: value}), validate_only=True)
         assert answer.error_code == ErrorCode.NONE, (value, answer.error_message)
 
 
@@ -325,7 +298,7 @@ REPLICAS_FORM = (
     ],
 )
 def test_the_message_of_a_refused_topic_setting(client: RawClient, key: str, value: str, message: str):
-    (answer,) = create(client, unique("topic"), config={key: value}, validate_only=True)
+    (answer,) = create(client, unique("topic"), **with_settings(**{key: value}), validate_only=True)
     between = "Value must be between 1 and 9 or equal to -1"
     assert (answer.error_code, answer.error_message) == (
         ErrorCode.INVALID_CONFIG,
@@ -335,7 +308,7 @@ def test_the_message_of_a_refused_topic_setting(client: RawClient, key: str, val
 
 def test_compaction_lags_that_conflict_are_refused(client: RawClient):
     config = {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}
-    (answer,) = create(client, unique("topic"), config=config, validate_only=True)
+    (answer,) = create(client, unique("topic"), **with_settings(**config), validate_only=True)
     assert answer.error_code == ErrorCode.INVALID_CONFIG
     assert (
         answer.error_message == "conflict topic config setting min.compaction.lag.ms (10) > max.compaction.lag.ms (5)"
@@ -445,32 +418,9 @@ def test_only_brokers_are_described(client: RawClient, endpoint_type: int):
 def test_sizes_of_a_topic_that_are_refused(
     client: RawClient, partitions: int, replicas: int, assignments: list[list[int]], code: int, message: str
 ):
-    form = CreateTopicsRequest.CreatableTopic
-    topic = form(
-        name=unique("topic"),
-        num_partitions=partitions,
-        replication_factor=replicas,
-        assignments=[
-            form.CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
-            for index, brokers in enumerate(assignments)
-        ],
-        configs=[],
-    )
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=DEADLINE_MS, validate_only=False)
-    (answer,) = client.send(request, 7).topics
+    fields = {"num_partitions": partitions, "replication_factor": replicas}
+    (answer,) = create(client, unique("topic"), assignments=assigned(dict(enumerate(assignments))), **fields)
     assert (answer.error_code, answer.error_message) == (code, message)
-
-
-def describe(
-    client: RawClient, kind: int, name: str, *keys: str, synonyms: bool = True, documentation: bool = False
-) -> Any:
-    form = DescribeConfigsRequest.DescribeConfigsResource
-    request = DescribeConfigsRequest(
-        resources=[form(resource_type=kind, resource_name=name, configuration_keys=list(keys) or None)],
-        include_synonyms=synonyms,
-        include_documentation=documentation,
-    )
-    return client.send(request, 4).results[0]
 
 
 def synonyms_of(client: RawClient, kind: int, name: str, key: str) -> list[tuple[str, str | None, int]]:

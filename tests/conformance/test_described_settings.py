@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from kafka.protocol.admin import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 
 from broker_core import EmbeddedBroker
 from broker_core.server.properties_file import known_settings
@@ -14,6 +13,7 @@ from tests.support.both_brokers import Kafka
 from tests.support.clients import make_topic
 from tests.support.listener_brokers import apache_listeners, check_ipv6, listening
 from tests.support.raw_client import RawClient
+from tests.support.setting_changes import change, describe
 from tests.support.waiting import wait_until
 
 TOPIC, BROKER, LOGGERS, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -109,11 +109,8 @@ KNOWN: Final[Mapping[tuple[str, str], tuple[set[str], str]]] = {
 Entries = dict[tuple[str, str, str], dict[str, Any]]
 
 
-def describe(client: RawClient, kind: int, name: str) -> list[Any]:
-    form = DescribeConfigsRequest.DescribeConfigsResource
-    resource = form(resource_type=kind, resource_name=name, configuration_keys=None)
-    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
-    (answer,) = client.send(request, 4).results
+def documented(client: RawClient, kind: int, name: str) -> list[Any]:
+    answer = describe(client, kind, name, documentation=True)
     assert answer.error_code == 0, answer
     return list(answer.configs)
 
@@ -126,7 +123,7 @@ def described(client: RawClient, topic: str, stage: str) -> Entries:
             "synonyms": [(each.name, each.value, each.source) for each in entry.synonyms],
         }
         for resource, (kind, name) in RESOURCES.items()
-        for entry in describe(client, kind, topic if name is None else name)
+        for entry in documented(client, kind, topic if name is None else name)
     }
 
 
@@ -134,15 +131,11 @@ def alter(client: RawClient, topic: str, resource: str, settings: Mapping[str, s
     """Change settings, and wait until the broker has them."""
     kind, name = RESOURCES[resource]
     name = topic if name is None else name
-    form = IncrementalAlterConfigsRequest.AlterConfigsResource
-    configs = [form.AlterableConfig(name=key, config_operation=0, value=value) for key, value in settings.items()]
-    changed = form(resource_type=kind, resource_name=name, configs=configs)
-    (answer,) = client.send(IncrementalAlterConfigsRequest(resources=[changed], validate_only=False), 1).responses
-    assert (answer.error_code, answer.error_message) == (0, None), settings
+    assert change(client, kind, name, *((key, 0, value) for key, value in settings.items())) == (0, None), settings
     source = DYNAMIC_DEFAULT if kind == BROKER and not name else SOURCES[kind]
 
     def is_applied() -> bool:
-        return settings.keys() <= {each.name for each in describe(client, kind, name) if each.config_source == source}
+        return settings.keys() <= {each.name for each in documented(client, kind, name) if each.config_source == source}
 
     wait_until(is_applied, f"the broker has {settings}")
 
@@ -156,7 +149,7 @@ def observed(address: str) -> tuple[Entries, set[tuple[str, ...]]]:
             alter(client, topic, *change)
         loggers = {
             tuple(str(getattr(entry, field)) for field in (*FIELDS[1:], "documentation"))
-            for entry in describe(client, LOGGERS, "1")
+            for entry in documented(client, LOGGERS, "1")
         }
         return started | described(client, topic, "changed"), loggers
 
@@ -206,7 +199,7 @@ def test_addresses_of_ipv6_are_described_in_brackets(kind: str, tmp_path: Path, 
     protocols = {"PLAINTEXT": "PLAINTEXT", "SIX": "PLAINTEXT"}
     with listening(kind, protocols, {}, tmp_path, {"SIX": "[::1]"}) as addresses:
         with RawClient(addresses["PLAINTEXT"]) as client:
-            texts = {entry.name: entry.value for entry in describe(client, BROKER, "1")}
+            texts = {entry.name: entry.value for entry in documented(client, BROKER, "1")}
         assert addresses["SIX"].startswith("[::1]:")
         assert f"SIX://{addresses['SIX']}" in texts["advertised.listeners"].split(",")
         assert "SIX://[::1]:" in texts["listeners"]

@@ -2,16 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
-from kafka.protocol.admin import (
-    AlterConfigsRequest,
-    DescribeConfigsRequest,
-    IncrementalAlterConfigsRequest,
-    ListConfigResourcesRequest,
-)
+from kafka.protocol.admin import AlterConfigsRequest, ListConfigResourcesRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 
 from broker_core.errors import ErrorCode
@@ -20,26 +14,12 @@ from tests.support.both_brokers import Kafka
 from tests.support.clients import DEADLINE_S, make_producer, make_topic, unique
 from tests.support.raw_client import RawClient
 from tests.support.restartable import Restartable
+from tests.support.setting_changes import Change, change, describe
 from tests.support.waiting import wait_until
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 DYNAMIC, DYNAMIC_DEFAULT, DEFAULT, OF_LOGGER, OF_METRICS, OF_GROUP = 2, 3, 5, 6, 7, 8
 SET, DELETE, APPEND, SUBTRACT = range(4)
-Change = tuple[str, int, str | None]
-
-
-def change(client: RawClient, kind: int, name: str, *changes: Change, validate_only: bool = False) -> tuple[int, Any]:
-    """Send IncrementalAlterConfigs for one resource; return code and message."""
-    form = IncrementalAlterConfigsRequest.AlterConfigsResource
-    resource = form(
-        resource_type=kind,
-        resource_name=name,
-        configs=[form.AlterableConfig(name=key, config_operation=how, value=value) for key, how, value in changes],
-    )
-    (answer,) = client.send(
-        IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only), 1
-    ).responses
-    return answer.error_code, answer.error_message
 
 
 def replace(client: RawClient, kind: int, name: str, settings: Mapping[str, str | None], version: int = 2) -> int:
@@ -52,13 +32,6 @@ def replace(client: RawClient, kind: int, name: str, settings: Mapping[str, str 
     (answer,) = client.send(request, version).responses
     code: int = answer.error_code
     return code
-
-
-def describe(client: RawClient, kind: int, name: str, *keys: str) -> Any:
-    form = DescribeConfigsRequest.DescribeConfigsResource
-    resource = form(resource_type=kind, resource_name=name, configuration_keys=list(keys) or None)
-    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=False)
-    return client.send(request, 4).results[0]
 
 
 def sources(client: RawClient, kind: int, name: str, key: str) -> list[tuple[str, str | None, int]]:

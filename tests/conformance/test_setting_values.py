@@ -4,13 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest
+from kafka.protocol.admin import CreateTopicsRequest
 
 from broker_core.errors import ErrorCode
 from tests.support import setting_values as table
 from tests.support.both_brokers import Kafka
 from tests.support.clients import make_topic, unique
+from tests.support.messages import filled
 from tests.support.raw_client import RawClient
+from tests.support.setting_changes import change, describe
 from tests.support.setting_values import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from tests.support.waiting import wait_until
 
@@ -26,26 +28,17 @@ Answer = tuple[int, str | None]
 def alter(
     client: RawClient, kind: int, name: str, key: str, value: str | None, *, validate_only: bool = True
 ) -> Answer:
-    """Send IncrementalAlterConfigs for one setting; without a value it is deleted."""
-    form = IncrementalAlterConfigsRequest.AlterConfigsResource
-    change = form.AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
-    resource = form(resource_type=kind, resource_name=name, configs=[change])
-    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
-    (answer,) = client.send(request, 1).responses
-    return answer.error_code, answer.error_message
+    """Change one setting; without a value it is deleted."""
+    how = DELETE if value is None else SET
+    return change(client, kind, name, (key, how, value), validate_only=validate_only)
 
 
 def create(client: RawClient, key: str, value: str) -> Answer:
     """Send CreateTopics for a topic with one setting, for validation only."""
-    form = CreateTopicsRequest.CreatableTopic
-    topic = form(
-        name=unique("topic"),
-        num_partitions=1,
-        replication_factor=1,
-        assignments=[],
-        configs=[form.CreatableTopicConfig(name=key, value=value)],
-    )
-    (answer,) = client.send(CreateTopicsRequest(topics=[topic], timeout_ms=DEADLINE_MS, validate_only=True), 7).topics
+    topic = {"name": unique("topic"), "num_partitions": 1, "replication_factor": 1, "assignments": []}
+    topics = [topic | {"configs": [{"name": key, "value": value}]}]
+    request = filled(CreateTopicsRequest, topics=topics, timeout_ms=DEADLINE_MS, validate_only=True)
+    (answer,) = client.send(request, 7).topics
     return answer.error_code, answer.error_message
 
 
@@ -164,13 +157,10 @@ def test_what_is_said_of_a_value(
 )
 def test_a_value_is_shown_as_it_was_read(kafka: Kafka, client: RawClient, kind: int, key: str, value: str, shown: str):
     name = make_topic(kafka) if kind == TOPIC else unique("resource")
-    form = DescribeConfigsRequest.DescribeConfigsResource
-    resource = form(resource_type=kind, resource_name=name, configuration_keys=[key])
-    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=False)
 
     def values() -> list[str | None]:
         # Apache Kafka lists an internal setting once it has applied a value.
-        entries = client.send(request, 4).results[0].configs
+        entries = describe(client, kind, name, key).configs
         return [each.value for entry in entries for each in (entry, *entry.synonyms[:1])]
 
     try:

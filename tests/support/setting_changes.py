@@ -1,10 +1,10 @@
-"""Changes of a broker's settings while it runs, and what Apache Kafka says of key stores that it refuses."""
+"""Settings that change while a broker runs, and what Apache Kafka says of key stores that it refuses."""
 
 from typing import Any, Final
 
-from kafka.protocol.admin import DescribeConfigsRequest, IncrementalAlterConfigsRequest
-
 from broker_core.errors import ErrorCode
+from broker_core.wire import messages as m
+from tests.support.messages import filled
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
 
@@ -22,27 +22,37 @@ NOT_COMPATIBLE = (
     "Validation of dynamic config update of SSLFactory failed: org.apache.kafka.common.config.ConfigException: {}"
 )
 Settings = dict[str, str | None]
+# A key, an operation, and a value.
+Change = tuple[str, int, str | None]
 
 
-def alter(client: RawClient, changes: Settings, name: str = "1", *, validate_only: bool = True) -> tuple[int, Any]:
-    """Send IncrementalAlterConfigs; settings without a value are deleted."""
-    form = IncrementalAlterConfigsRequest.AlterConfigsResource
-    configs = [
-        form.AlterableConfig(name=key, config_operation=_DELETE if value is None else _SET, value=value)
-        for key, value in changes.items()
-    ]
-    resource = form(resource_type=_BROKER, resource_name=name, configs=configs)
-    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+def change(client: RawClient, kind: int, name: str, *changes: Change, validate_only: bool = False) -> tuple[int, Any]:
+    """Send IncrementalAlterConfigs for one resource; return code and message."""
+    configs = [{"name": key, "config_operation": how, "value": value} for key, how, value in changes]
+    resources = [{"resource_type": kind, "resource_name": name, "configs": configs}]
+    request = filled(m.IncrementalAlterConfigsRequest, resources=resources, validate_only=validate_only)
     (answer,) = client.send(request, 1).responses
     return answer.error_code, answer.error_message
 
 
+def describe(
+    client: RawClient, kind: int, name: str, *keys: str, synonyms: bool = True, documentation: bool = False
+) -> Any:
+    """Send DescribeConfigs for one resource, of all settings or of some; return the result."""
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": list(keys) or None}
+    shown = {"include_synonyms": synonyms, "include_documentation": documentation}
+    return client.send(filled(m.DescribeConfigsRequest, resources=[resource], **shown), 4).results[0]
+
+
+def alter(client: RawClient, changes: Settings, name: str = "1", *, validate_only: bool = True) -> tuple[int, Any]:
+    """Change settings of a broker; those without a value are deleted."""
+    given = [(key, _DELETE if value is None else _SET, value) for key, value in changes.items()]
+    return change(client, _BROKER, name, *given, validate_only=validate_only)
+
+
 def described(client: RawClient, *keys: str) -> list[Any]:
     """Return settings of the broker."""
-    form = DescribeConfigsRequest.DescribeConfigsResource
-    resource = form(resource_type=_BROKER, resource_name="1", configuration_keys=list(keys) or None)
-    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=False)
-    return list(client.send(request, 4).results[0].configs)
+    return list(describe(client, _BROKER, "1", *keys).configs)
 
 
 def store(client: RawClient, changes: Settings) -> None:
