@@ -9,7 +9,7 @@ from broker_core.security.acls import CLUSTER_NAME, Operation, PatternType, Perm
 from broker_core.wire import messages as m
 from tests.support.clients import unique
 from tests.support.guarded_kafka import Stage, create_acls, delete_acls, list_acls
-from tests.support.messages import EVERY_ACL
+from tests.support.messages import EVERY_ACL, filled
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import NOBODY, record_batch
 from tests.support.waiting import wait_until
@@ -22,15 +22,9 @@ HERE = "127.0.0.1"
 
 def may(stage: Stage) -> tuple[bool, bool]:
     """Return whether the user may describe and read the topic."""
-    form = m.ListOffsetsRequest.ListOffsetsTopic
-    described = stage.client.send(
-        m.ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=1,
-            topics=[form(name=stage.topic, partitions=[form.ListOffsetsPartition(partition_index=0, timestamp=-1)])],
-        ),
-        7,
-    )
+    topics = [{"name": stage.topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}]
+    request = filled(m.ListOffsetsRequest, replica_id=-1, isolation_level=1, topics=topics)
+    described = stage.client.send(request, 7)
     read = stage.session.producers(stage.topic)
     return described.topics[0].partitions[0].error_code == 0, read.error_code == 0
 
@@ -256,33 +250,22 @@ def test_unknown_enum_value_closes_the_connection(stage: Stage, field: str) -> N
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_every_version_creates_describes_and_deletes(stage: Stage, version: int) -> None:
-    creation = m.CreateAclsRequest.AclCreation(
-        resource_type=2,
-        resource_name=stage.missing,
-        resource_pattern_type=4,
-        principal="User:a",
-        host="*",
-        operation=3,
-        permission_type=3,
-    )
-    assert stage.root.send(m.CreateAclsRequest(creations=[creation]), version).results[0].error_code == 0
+    creation = acl(resource_name=stage.missing, resource_pattern_type=4, principal="User:a")
+    created = stage.root.send(filled(m.CreateAclsRequest, creations=[creation]), version)
+    assert created.results[0].error_code == 0
     wanted = EVERY_ACL | {"resource_name_filter": stage.missing}
     wait_until(lambda: stage.root.send(m.DescribeAclsRequest(**wanted), version).resources, "the ACL is known")
     [found] = stage.root.send(m.DescribeAclsRequest(**wanted), version).resources
     assert (found.pattern_type, found.resource_name, len(found.acls)) == (4, stage.missing, 1)
     form = m.DeleteAclsRequest.DeleteAclsFilter
     [result] = stage.root.send(m.DeleteAclsRequest(filters=[form(**wanted)]), version).filter_results
-    [acl] = result.matching_acls
-    assert (
-        acl.error_code,
-        acl.resource_type,
-        acl.pattern_type,
-        acl.resource_name,
-        acl.principal,
-        acl.host,
-        acl.operation,
-        acl.permission_type,
-    ) == (0, 2, 4, stage.missing, "User:a", "*", 3, 3)
+    [gone] = result.matching_acls
+    wanted = {
+        "error_code": 0,
+        "pattern_type": 4,
+        **{key: creation[key] for key in creation.keys() - {"resource_pattern_type"}},
+    }
+    assert {key: getattr(gone, key) for key in wanted} == wanted
 
 
 # Requests that need no right
@@ -328,16 +311,5 @@ def with_control_bit(batch: bytearray) -> bytes:
 
 def test_acl_requests_without_an_authorizer_are_refused(client: RawClient) -> None:
     assert client.send(m.DescribeAclsRequest(**EVERY_ACL), 3).error_code == 54
-    assert create_acls(
-        client,
-        {
-            "resource_type": 2,
-            "resource_name": "t",
-            "resource_pattern_type": 3,
-            "principal": "User:a",
-            "host": "*",
-            "operation": 3,
-            "permission_type": 3,
-        },
-    ) == [54]
+    assert create_acls(client, acl()) == [54]
     assert delete_acls(client, {}) == [(54, 0)]

@@ -8,6 +8,7 @@ from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
 from tests.support.both_brokers import Kafka
 from tests.support.clients import make_topic, unique
+from tests.support.messages import filled
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import NOBODY, RawSession, record_batch
 from tests.support.waiting import wait_until
@@ -22,33 +23,22 @@ EVERY_TOPIC_OPERATION = 0b1101_1111_1000
 def topics(client: RawClient) -> list[str]:
     """Create topics of 1, 2 and 3 partitions, in the order of their names."""
     prefix = unique("pages")
-    form = m.CreateTopicsRequest.CreatableTopic
     names = [f"{prefix}-{count}" for count in (1, 2, 3)]
-    answer = client.send(
-        m.CreateTopicsRequest(
-            timeout_ms=10_000,
-            topics=[
-                form(name=name, num_partitions=count, replication_factor=1, assignments=[], configs=[])
-                for count, name in enumerate(names, 1)
-            ],
-        ),
-        7,
-    )
+    wanted = [
+        {"name": name, "num_partitions": count, "replication_factor": 1, "assignments": [], "configs": []}
+        for count, name in enumerate(names, 1)
+    ]
+    answer = client.send(filled(m.CreateTopicsRequest, timeout_ms=10_000, topics=wanted), 7)
     assert [topic.error_code for topic in answer.topics] == [NONE] * 3
     wait_until(lambda: outline(pages(client, names))[0][-1][1:] == (NONE, [0, 1, 2]), f"{names} are known")
     return names
 
 
 def pages(client: RawClient, names: list[str], limit: int = 2000, cursor: tuple[str, int] | None = None) -> Any:
+    at = cursor and {"topic_name": cursor[0], "partition_index": cursor[1]}
+    wanted = [{"name": name} for name in names]
     form = m.DescribeTopicPartitionsRequest
-    return client.send(
-        form(
-            topics=[form.TopicRequest(name=name) for name in names],
-            response_partition_limit=limit,
-            cursor=None if cursor is None else form.Cursor(topic_name=cursor[0], partition_index=cursor[1]),
-        ),
-        0,
-    )
+    return client.send(filled(form, topics=wanted, response_partition_limit=limit, cursor=at), 0)
 
 
 def outline(answer: Any) -> tuple[list[tuple[str, int, list[int]]], tuple[str, int] | None]:
@@ -136,13 +126,8 @@ def test_topics_that_do_not_exist_have_an_error(client: RawClient, topics: list[
 
 
 def log_dirs(client: RawClient, wanted: dict[str, list[int]] | None, version: int) -> Any:
-    form = m.DescribeLogDirsRequest
-    topics = (
-        None
-        if wanted is None
-        else [form.DescribableLogDirTopic(topic=name, partitions=indexes) for name, indexes in wanted.items()]
-    )
-    [found] = client.send(form(topics=topics), version).results
+    topics = wanted if wanted is None else [{"topic": name, "partitions": each} for name, each in wanted.items()]
+    [found] = client.send(filled(m.DescribeLogDirsRequest, topics=topics), version).results
     assert found.error_code == NONE
     return found
 
@@ -201,16 +186,11 @@ def test_partitions_move_only_to_the_folder_they_are_in(kafka: Kafka, client: Ra
 
 
 def quorum(client: RawClient, version: int, *wanted: tuple[str, list[int]]) -> Any:
-    form = m.DescribeQuorumRequest.TopicData
-    return client.send(
-        m.DescribeQuorumRequest(
-            topics=[
-                form(topic_name=name, partitions=[form.PartitionData(partition_index=index) for index in indexes])
-                for name, indexes in wanted
-            ]
-        ),
-        version,
-    )
+    topics = [
+        {"topic_name": name, "partitions": [{"partition_index": index} for index in indexes]}
+        for name, indexes in wanted
+    ]
+    return client.send(filled(m.DescribeQuorumRequest, topics=topics), version)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
