@@ -71,7 +71,6 @@ def test_recreated_topic_is_empty(kafka: Kafka):
     [
         ("no/slash", 1, 1, KafkaError.TOPIC_EXCEPTION),
         ("x" * 250, 1, 1, KafkaError.TOPIC_EXCEPTION),
-        ("good", 0, 1, KafkaError.INVALID_PARTITIONS),
         ("good", 1, 3, KafkaError.INVALID_REPLICATION_FACTOR),
     ],
 )
@@ -129,14 +128,6 @@ def test_settings_are_described_altered_and_reset(kafka: Kafka):
     entries = topic_config(kafka, topic)
     assert entries["retention.ms"].is_default
     assert entries["cleanup.policy"].value == "delete,compact"
-
-
-def test_invalid_settings_are_refused(kafka: Kafka):
-    topic = make_topic(kafka)
-    for name, value in (("no.such.setting", "1"), ("max.message.bytes", "many")):
-        with pytest.raises(KafkaException) as refused:
-            alter(kafka, topic, ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET))
-        assert code_of(refused) == KafkaError.INVALID_CONFIG
 
 
 def test_the_cluster_is_described(kafka: Kafka):

@@ -1,7 +1,6 @@
 """Production and consumption of plain records: codecs, keys, nulls, headers, partitions, timestamps."""
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from tests.support.clients import (
@@ -86,16 +85,6 @@ def test_every_acks_setting_delivers(kafka: Kafka, acks: str):
     wait_until(lambda: values_to_end(kafka, topic) == [b"one", b"two"], "both values arrive")
 
 
-def test_delivery_report_contains_partition_and_offset(kafka: Kafka):
-    topic = make_topic(kafka, partitions=2)
-    producer = make_producer(kafka)
-    reports = []
-    for number in range(3):
-        producer.produce(topic, b"%d" % number, partition=1, on_delivery=lambda e, m: reports.append((e, m.offset())))
-    assert producer.flush(DEADLINE_S) == 0
-    assert reports == [(None, 0), (None, 1), (None, 2)]
-
-
 def test_offsets_are_found_by_timestamp(kafka: Kafka):
     topic = make_topic(kafka)
     producer = make_producer(kafka)
@@ -122,48 +111,6 @@ def test_timestamp_type_selects_client_or_broker_time(kafka: Kafka):
         assert producer.flush(DEADLINE_S) == 0
         (message,) = read_to_end(kafka, topic)
         assert (message.timestamp()[1] == client_ms) is expected
-
-
-def test_record_too_large_for_the_topic_is_refused(kafka: Kafka):
-    topic = make_topic(kafka, config={"max.message.bytes": "2000"})
-    producer = make_producer(kafka)
-    errors = []
-    producer.produce(topic, b"x" * 5000, partition=0, on_delivery=lambda e, _: errors.append(e.code()))
-    producer.produce(topic, b"small", partition=0)
-    assert producer.flush(DEADLINE_S) == 0
-    assert errors == [KafkaError.MSG_SIZE_TOO_LARGE]
-
-
-def test_compacted_topic_refuses_records_without_keys(kafka: Kafka):
-    topic = make_topic(kafka, config={"cleanup.policy": "compact"})
-    producer = make_producer(kafka)
-    errors = []
-    producer.produce(topic, b"x", partition=0, on_delivery=lambda e, _: errors.append(e and e.code()))
-    assert producer.flush(DEADLINE_S) == 0
-    producer.produce(topic, b"x", b"key", partition=0, on_delivery=lambda e, _: errors.append(e and e.code()))
-    assert producer.flush(DEADLINE_S) == 0
-    assert errors == [KafkaError.INVALID_RECORD, None]
-    assert values_to_end(kafka, topic) == [b"x"]
-
-
-def test_reading_past_the_end_is_out_of_range(kafka: Kafka):
-    topic = make_topic(kafka)
-    send(make_producer(kafka), topic, [b"x"])
-    consumer = Consumer(
-        {
-            "bootstrap.servers": kafka.bootstrap_servers,
-            "group.id": "unused",
-            "auto.offset.reset": "error",
-            "fetch.wait.max.ms": 100,
-        }
-    )
-    try:
-        consumer.assign([TopicPartition(topic, 0, 1000)])
-        message = wait_until(lambda: consumer.poll(0.5), "an answer for offset 1000")
-        assert message.error() is not None
-        assert message.error().code() == KafkaError._AUTO_OFFSET_RESET
-    finally:
-        consumer.close()
 
 
 def test_topic_is_created_by_producing_to_it(kafka: Kafka):
