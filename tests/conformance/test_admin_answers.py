@@ -214,67 +214,25 @@ def test_changes_without_a_value_are_refused_together(client: RawClient):
     assert alter(client, (created(client), changes)) == [refused]
 
 
-REFUSED_VALUES = {
-    "cleanup.policy": ("compact,", "none"),
-    "compression.gzip.level": ("0", "10"),
-    "compression.lz4.level": ("0", "18"),
-    "compression.type": ("none",),
-    "compression.zstd.level": ("-131073", "23"),
-    "flush.messages": ("0",),
-    "flush.ms": ("-1",),
-    "leader.replication.throttled.replicas": ("x", "*,*"),
-    "local.retention.bytes": ("-3",),
-    "local.retention.ms": ("-3",),
-    "max.decompressed.message.bytes": ("0", "2147483640"),
-    "max.message.bytes": ("3000000000",),
-    "min.cleanable.dirty.ratio": ("1.1", "-0.1"),
-    "preallocate": ("maybe",),
-    "remote.storage.enable": ("true",),
-    "retention.ms": ("-2", "5_0", "9223372036854775808"),
-    "segment.bytes": ("1048575", "2147483648"),
-    "segment.jitter.ms": ("-1",),
-}
-ACCEPTED_VALUES = {
-    "cleanup.policy": ("", " delete , compact "),
-    "compression.gzip.level": ("-1", "9"),
-    "compression.lz4.level": ("1", "17"),
-    "compression.zstd.level": ("-131072", "0", "22"),
-    "errors.deadletterqueue.group.enable": ("true",),
-    "file.delete.delay.ms": ("0",),
-    "flush.messages": ("1",),
-    "flush.ms": ("0",),
-    "follower.replication.throttled.replicas": ("0:1,1:1",),
-    "leader.replication.throttled.replicas": ("*", "", "0:1,"),
-    "local.retention.bytes": ("-2", "5"),
-    "local.retention.ms": ("-1",),
-    "max.decompressed.message.bytes": ("1",),
-    "min.cleanable.dirty.ratio": ("0", "1"),
-    "preallocate": ("true",),
-    "remote.copy.lag.bytes": ("-1",),
-    "remote.copy.lag.ms": ("0",),
-    "remote.log.copy.disable": ("false",),
-    "remote.log.delete.on.disable": ("false",),
-    "remote.storage.enable": ("false",),
-    "retention.bytes": ("-2", "-200"),
-    "retention.ms": (" 5 ", "+5"),
-    "segment.bytes": ("1048576",),
-    "segment.jitter.ms": ("5",),
-    "unclean.leader.election.enable": ("TRUE",),
-}
-
-
-@pytest.mark.parametrize("key", REFUSED_VALUES)
-def test_a_value_outside_the_bounds_of_a_topic_setting_is_refused(client: RawClient, key: str):
-    for value in REFUSED_VALUES[key]:
-        (answer,) = create(client, unique("topic"), **with_settings(**{key: value}), validate_only=True)
-        assert answer.error_code == ErrorCode.INVALID_CONFIG, value
-
-
-@pytest.mark.parametrize("key", ACCEPTED_VALUES)
-def test_a_value_within_the_bounds_of_a_topic_setting_is_accepted(client: RawClient, key: str):
-    for value in ACCEPTED_VALUES[key]:
-        (answer,) = create(client, unique("topic"), **with_settings(**{key: value}), validate_only=True)
-        assert answer.error_code == ErrorCode.NONE, (value, answer.error_message)
+@pytest.mark.parametrize(
+    ("key", "value", "code"),
+    [
+        ("max.message.bytes", "3000000000", ErrorCode.INVALID_CONFIG),
+        ("segment.bytes", "2147483648", ErrorCode.INVALID_CONFIG),
+        ("compression.zstd.level", "0", ErrorCode.NONE),
+        ("follower.replication.throttled.replicas", "0:1,1:1", ErrorCode.NONE),
+        ("local.retention.bytes", "5", ErrorCode.NONE),
+        ("local.retention.ms", "-1", ErrorCode.NONE),
+        ("remote.copy.lag.ms", "0", ErrorCode.NONE),
+        ("remote.log.copy.disable", "false", ErrorCode.NONE),
+        ("remote.log.delete.on.disable", "false", ErrorCode.NONE),
+        ("remote.storage.enable", "false", ErrorCode.NONE),
+    ],
+)
+def test_values_of_topic_settings(client: RawClient, key: str, value: str, code: int):
+    """Those that are not in the table of `test_setting_values`."""
+    (answer,) = create(client, unique("topic"), **with_settings(**{key: value}), validate_only=True)
+    assert answer.error_code == code, answer.error_message
 
 
 REPLICAS = "leader.replication.throttled.replicas"
@@ -287,23 +245,13 @@ REPLICAS_FORM = (
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("cleanup.policy", "delete,", "Configuration 'cleanup.policy' values must not be empty."),
-        ("cleanup.policy", "none,", "Invalid value none for configuration {}: String must be one of: compact, delete"),
-        ("compression.gzip.level", "0", "Invalid value 0 for configuration {}: {between}"),
-        ("compression.gzip.level", "10", "Invalid value 10 for configuration {}: {between}"),
-        ("compression.lz4.level", "18", "Invalid value 18 for configuration {}: Value must be no more than 17"),
-        ("retention.ms", "x", "Invalid value x for configuration {}: Not a number of type LONG"),
-        (REPLICAS, "0:1, x", f"Invalid value [0:1, x] for configuration {{}}: {REPLICAS_FORM}"),
+        (REPLICAS, "0:1, x", f"Invalid value [0:1, x] for configuration {REPLICAS}: {REPLICAS_FORM}"),
         ("no.such", "1", "Unknown topic config name: no.such"),
     ],
 )
 def test_the_message_of_a_refused_topic_setting(client: RawClient, key: str, value: str, message: str):
     (answer,) = create(client, unique("topic"), **with_settings(**{key: value}), validate_only=True)
-    between = "Value must be between 1 and 9 or equal to -1"
-    assert (answer.error_code, answer.error_message) == (
-        ErrorCode.INVALID_CONFIG,
-        message.format(key, between=between),
-    )
+    assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_CONFIG, message)
 
 
 def test_compaction_lags_that_conflict_are_refused(client: RawClient):

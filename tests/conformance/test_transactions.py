@@ -98,12 +98,3 @@ def test_timestamp_lookup_finds_a_marker_at_its_own_time(kafka: Kafka, isolation
     assert found(OffsetSpec.for_timestamp(marker_ms)) == (1, marker_ms)
     assert found(OffsetSpec.for_timestamp(marker_ms + 1))[0] == -1
     assert found(OffsetSpec.max_timestamp()) == (1, marker_ms)
-
-
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_compressed_transactions_commit_and_abort(kafka: Kafka, codec: str):
-    topic = make_topic(kafka)
-    producer = make_transactional_producer(kafka, unique("id"), compression_type=codec)
-    run_transaction(producer, topic, [b"aborted " * 50] * 20, commit=False)
-    run_transaction(producer, topic, [b"committed " * 50] * 20, commit=True)
-    values_soon(kafka, topic, [b"committed " * 50] * 20)
