@@ -7,6 +7,7 @@ from broker_core.types import TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
 from tests.simulation.client import TRANSACTION, Client, GaveUpError, UnansweredError
 from tests.simulation.producers import NOBODY
+from tests.support.messages import filled
 from tests.support.raw_session import Identity, record_batch
 from tests.support.simulated.faults import FaultKind
 
@@ -65,40 +66,20 @@ class AdministratorActor:
 
     def _make_topic(self) -> None:
         self._topic_count += 1
-        form = m.CreateTopicsRequest
-        self._ask_any(
-            form(
-                topics=[
-                    form.CreatableTopic(
-                        name=f"{self.name}-{self._topic_count}",
-                        num_partitions=2,
-                        replication_factor=1,
-                        assignments=[],
-                        configs=[],
-                    )
-                ],
-                timeout_ms=1_000,
-                validate_only=False,
-            ),
-            7,
-        )
+        topic = {"name": f"{self.name}-{self._topic_count}", "num_partitions": 2, "replication_factor": 1}
+        topics = [topic | {"assignments": [], "configs": []}]
+        self._ask_any(filled(m.CreateTopicsRequest, topics=topics, timeout_ms=1_000, validate_only=False), 7)
 
     def _change_feature(self) -> None:
         level = next(each for each in _LEVELS if each != self._level)
-        form = m.UpdateFeaturesRequest
         try:
             # Only the broker knows for sure whether this is an upgrade or a downgrade, and it refuses the wrong one.
             for kind in (1, 2):
-                answer = self._ask_any(
-                    form(
-                        timeout_ms=1_000,
-                        validate_only=False,
-                        feature_updates=[
-                            form.FeatureUpdateKey(feature=_FEATURE, max_version_level=level, upgrade_type=kind)
-                        ],
-                    ),
-                    2,
+                updates = [{"feature": _FEATURE, "max_version_level": level, "upgrade_type": kind}]
+                changing = filled(
+                    m.UpdateFeaturesRequest, timeout_ms=1_000, validate_only=False, feature_updates=updates
                 )
+                answer = self._ask_any(changing, 2)
                 if answer.error_code == E.NONE:
                     return
         finally:
@@ -189,21 +170,16 @@ class AdministratorActor:
         if one.producer.producer_id not in self.world.rogues:
             self.world.problems.append(f"a transaction hangs: {one}")
         self.world.nemesis(f"{self.name} aborts {one}")
-        form = m.WriteTxnMarkersRequest.WritableTxnMarker
 
         def marking() -> Any:
-            return m.WriteTxnMarkersRequest(
-                markers=[
-                    form(
-                        producer_id=one.producer.producer_id,
-                        producer_epoch=one.producer.producer_epoch,
-                        transaction_result=False,
-                        coordinator_epoch=max(0, one.coordinator_epoch),
-                        transaction_version=0,
-                        topics=[form.WritableTxnMarkerTopic(name=one.topic, partition_indexes=[one.partition])],
-                    )
-                ]
-            )
+            marker = {
+                **one.producer._asdict(),
+                "transaction_result": False,
+                "coordinator_epoch": max(0, one.coordinator_epoch),
+                "transaction_version": 0,
+                "topics": [{"name": one.topic, "partition_indexes": [one.partition]}],
+            }
+            return filled(m.WriteTxnMarkersRequest, markers=[marker])
 
         self._client.ask_leader(
             one.topic,
@@ -250,21 +226,12 @@ class RogueActor:
 
     def _write(self, identity: Identity) -> None:
         batch = record_batch([f"{self.name}:0".encode()], identity, 0, timestamp_ms=self.world.clock.now_ms())
-        form = m.ProduceRequest.TopicProduceData
+        data = [{"name": self._topic, "partition_data": [{"index": self._partition, "records": batch}]}]
+        given = {"transactional_id": self.name, "acks": -1, "timeout_ms": 1_000}
         self._client.ask_leader(
             self._topic,
             self._partition,
-            lambda: m.ProduceRequest(
-                transactional_id=self.name,
-                acks=-1,
-                timeout_ms=1_000,
-                topic_data=[
-                    form(
-                        name=self._topic,
-                        partition_data=[form.PartitionProduceData(index=self._partition, records=batch)],
-                    )
-                ],
-            ),
+            lambda: filled(m.ProduceRequest, topic_data=data, **given),
             11,
             lambda answer: int(answer.responses[0].partition_responses[0].error_code),
         )

@@ -11,6 +11,7 @@ from broker_core.wire import messages as m
 from tests.simulation.client import GROUP, RETRIED, Client, GaveUpError, UnansweredError
 from tests.simulation.history import READ_UNCOMMITTED
 from tests.simulation.readers import visible
+from tests.support.messages import filled
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -130,8 +131,12 @@ class ShareMemberActor:
         """Fetch from one broker; at times acknowledge in the same request."""
         epoch = self._sessions.get(broker_id, 0)
         chosen = self._choose(broker_id) if epoch > 0 and self._random.random() < 0.4 else {}
-        form = m.ShareFetchRequest.FetchTopic
-        request = m.ShareFetchRequest(
+        wanted = [
+            {"partition_index": partition, "acknowledgement_batches": _batches(chosen.get(partition, []))}
+            for partition in sorted({*partitions, *chosen})
+        ]
+        request = filled(
+            m.ShareFetchRequest,
             group_id=self._group,
             member_id=self.name,
             share_session_epoch=epoch,
@@ -142,20 +147,7 @@ class ShareMemberActor:
             batch_size=self._random.choice((1, 100)),
             share_acquire_mode=self._random.choice((0, 1)),
             is_renew_ack=any(kind == RENEW for kinds in chosen.values() for _, kind in kinds),
-            topics=[
-                form(
-                    topic_id=self._topic_id,
-                    partitions=[
-                        form.FetchPartition(
-                            partition_index=partition,
-                            acknowledgement_batches=_batches(form.FetchPartition, chosen.get(partition, [])),
-                        )
-                        for partition in sorted({*partitions, *chosen})
-                    ],
-                )
-            ]
-            if partitions or chosen
-            else [],
+            topics=[{"topic_id": self._topic_id, "partitions": wanted}] if wanted else [],
             forgotten_topics_data=[],
         )
         if request.is_renew_ack:
@@ -185,24 +177,17 @@ class ShareMemberActor:
         chosen = self._choose(broker_id) if epoch > 0 else {}
         if not chosen:
             return
-        form = m.ShareAcknowledgeRequest.AcknowledgeTopic
-        request = m.ShareAcknowledgeRequest(
+        partitions = [
+            {"partition_index": partition, "acknowledgement_batches": _batches(kinds)}
+            for partition, kinds in chosen.items()
+        ]
+        request = filled(
+            m.ShareAcknowledgeRequest,
             group_id=self._group,
             member_id=self.name,
             share_session_epoch=epoch,
             is_renew_ack=any(kind == RENEW for kinds in chosen.values() for _, kind in kinds),
-            topics=[
-                form(
-                    topic_id=self._topic_id,
-                    partitions=[
-                        form.AcknowledgePartition(
-                            partition_index=partition,
-                            acknowledgement_batches=_batches(form.AcknowledgePartition, kinds),
-                        )
-                        for partition, kinds in chosen.items()
-                    ],
-                )
-            ],
+            topics=[{"topic_id": self._topic_id, "partitions": partitions}],
         )
         answer = self._exchange(broker_id, request, chosen)
         for partition, part in [] if answer is None else _parts(answer):
@@ -280,7 +265,7 @@ def _parts(answer: Any) -> Iterator[tuple[int, Any]]:
             yield part.partition_index, part
 
 
-def _batches(form: Any, kinds: list[tuple[Held, int]]) -> list[Any]:
+def _batches(kinds: list[tuple[Held, int]]) -> list[dict[str, Any]]:
     """Return one acknowledgment for each range of offsets that follow each other."""
     ranges: list[list[tuple[Held, int]]] = []
     for each in kinds:
@@ -289,10 +274,10 @@ def _batches(form: Any, kinds: list[tuple[Held, int]]) -> list[Any]:
         else:
             ranges.append([each])
     return [
-        form.AcknowledgementBatch(
-            first_offset=found[0][0].offset,
-            last_offset=found[-1][0].offset,
-            acknowledge_types=[kind for _, kind in found],
-        )
+        {
+            "first_offset": found[0][0].offset,
+            "last_offset": found[-1][0].offset,
+            "acknowledge_types": [kind for _, kind in found],
+        }
         for found in ranges
     ]
