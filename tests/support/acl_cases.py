@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
 from tests.support.guarded_kafka import Stage
-from tests.support.messages import EVERY_ACL, epoch_end_request
+from tests.support.messages import EVERY_ACL, epoch_end_request, filled
 from tests.support.raw_session import NOBODY, record_batch
 from tests.support.waiting import wait_until
 
@@ -65,18 +65,23 @@ def case(
     return listed
 
 
+def answer_of(stage: Stage, version: int, form: Any, **fields: Any) -> Any:
+    """Send the user's request, whose nested parts are dicts, and return the response."""
+    return stage.client.send(filled(form, **fields), version)
+
+
 # Rules G.1, row by row
 
 
 @case((DESCRIBE, "id"), answers=(53, 0))
 def find_transaction_coordinator(stage: Stage) -> int:
-    answer = stage.client.send(m.FindCoordinatorRequest(key_type=1, coordinator_keys=[stage.id]), 4)
-    return int(answer.coordinators[0].error_code)
+    answer = answer_of(stage, 4, m.FindCoordinatorRequest, key_type=1, coordinator_keys=[stage.id])
+    return answer.coordinators[0].error_code
 
 
 @case((DESCRIBE, "group"), answers=(30, 0))
 def find_group_coordinator(stage: Stage) -> int:
-    return int(stage.client.send(m.FindCoordinatorRequest(key_type=0, key=stage.group), 3).error_code)
+    return answer_of(stage, 3, m.FindCoordinatorRequest, key_type=0, key=stage.group).error_code
 
 
 @case((WRITE, "id"), answers=(53, 0))
@@ -87,13 +92,8 @@ def init_producer_id(stage: Stage) -> int:
 @case((IDEMPOTENT_WRITE, "cluster"), answers=(31, 0), what="init_producer_id_without_an_id_by_the_cluster")
 @case((READ, "topic"), (WRITE, "topic"), answers=(31, 31, 0), what="init_producer_id_without_an_id_by_a_topic")
 def _init_without_id(stage: Stage) -> int:
-    answer = stage.client.send(
-        m.InitProducerIdRequest(
-            transactional_id=None, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
-        ),
-        5,
-    )
-    return int(answer.error_code)
+    fields = {"transactional_id": None, "transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1}
+    return answer_of(stage, 5, m.InitProducerIdRequest, **fields).error_code
 
 
 def _identity(stage: Stage) -> Any:
@@ -102,67 +102,43 @@ def _identity(stage: Stage) -> Any:
     return stage.notes["identity"]
 
 
-@case((WRITE, "id"), (WRITE, "topic"), (WRITE, "other"), answers=({53}, {29}, {29, 55}, {0}))
-def add_partitions(stage: Stage) -> set[int]:
-    request = m.AddPartitionsToTxnRequest
+def _add_partitions(stage: Stage, *names: str) -> list[int]:
+    """Add a partition of each topic and return the error codes in the order of the topics."""
     identity = _identity(stage)
-    answer = stage.client.send(
-        request(
-            v3_and_below_transactional_id=stage.id,
-            v3_and_below_producer_id=identity.producer_id,
-            v3_and_below_producer_epoch=identity.producer_epoch,
-            v3_and_below_topics=[
-                request.AddPartitionsToTxnTopic(name=name, partitions=[0]) for name in (stage.topic, stage.other)
-            ],
-        ),
+    answer = answer_of(
+        stage,
         3,
+        m.AddPartitionsToTxnRequest,
+        v3_and_below_transactional_id=stage.id,
+        v3_and_below_producer_id=identity.producer_id,
+        v3_and_below_producer_epoch=identity.producer_epoch,
+        v3_and_below_topics=[{"name": name, "partitions": [0]} for name in names],
     )
-    return {
-        part.partition_error_code
-        for topic in answer.results_by_topic_v3_and_below
-        for part in topic.results_by_partition
-    }
+    topics = {topic.name: topic.results_by_partition for topic in answer.results_by_topic_v3_and_below}
+    return [part.partition_error_code for name in names for part in topics[name]]
+
+
+@case((WRITE, "id"), (WRITE, "topic"), (WRITE, "other"), answers=([53, 53], [29, 29], [55, 29], [0, 0]))
+def add_partitions(stage: Stage) -> list[int]:
+    return _add_partitions(stage, stage.topic, stage.other)
 
 
 @case((WRITE, "id"), (WRITE, "topic"), answers=([53, 53, 53], [29, 29, 29], [55, 29, 29]))
 def add_partitions_of_internal_and_missing_topics(stage: Stage) -> list[int]:
-    request = m.AddPartitionsToTxnRequest
-    identity = _identity(stage)
-    names = [stage.topic, "__consumer_offsets", stage.missing]
-    answer = stage.client.send(
-        request(
-            v3_and_below_transactional_id=stage.id,
-            v3_and_below_producer_id=identity.producer_id,
-            v3_and_below_producer_epoch=identity.producer_epoch,
-            v3_and_below_topics=[request.AddPartitionsToTxnTopic(name=name, partitions=[0]) for name in names],
-        ),
-        3,
-    )
-    codes = {
-        topic.name: topic.results_by_partition[0].partition_error_code for topic in answer.results_by_topic_v3_and_below
-    }
-    return [codes[name] for name in names]
+    return _add_partitions(stage, stage.topic, "__consumer_offsets", stage.missing)
 
 
 @case((CLUSTER_ACTION, "cluster"), answers=((31, []), (0, [0])))
 def add_partitions_as_a_broker(stage: Stage) -> tuple[int, list[int]]:
-    request = m.AddPartitionsToTxnRequest
-    topic_form = request.AddPartitionsToTxnTransaction.AddPartitionsToTxnTopic
     identity = _identity(stage)
-    answer = stage.client.send(
-        request(
-            transactions=[
-                request.AddPartitionsToTxnTransaction(
-                    transactional_id=stage.id,
-                    producer_id=identity.producer_id,
-                    producer_epoch=identity.producer_epoch,
-                    verify_only=False,
-                    topics=[topic_form(name=stage.topic, partitions=[0])],
-                )
-            ]
-        ),
-        5,
-    )
+    transaction = {
+        "transactional_id": stage.id,
+        "producer_id": identity.producer_id,
+        "producer_epoch": identity.producer_epoch,
+        "verify_only": False,
+        "topics": [{"name": stage.topic, "partitions": [0]}],
+    }
+    answer = answer_of(stage, 5, m.AddPartitionsToTxnRequest, transactions=[transaction])
     return answer.error_code, [
         part.partition_error_code
         for each in answer.results_by_transaction
@@ -214,12 +190,12 @@ def produce_to_a_missing_topic(stage: Stage) -> int:
 
 @case((DESCRIBE, "topic"), (READ, "topic"), answers=(29, 29, 0))
 def fetch(stage: Stage) -> int:
-    return int(stage.session.fetch(stage.topic, 0, isolation=1).error_code)
+    return stage.session.fetch(stage.topic, 0, isolation=1).error_code
 
 
 @case((READ, "missing"), answers=(29, 3))
 def fetch_from_a_missing_topic(stage: Stage) -> int:
-    return int(stage.session.fetch(stage.missing, 0, isolation=1).error_code)
+    return stage.session.fetch(stage.missing, 0, isolation=1).error_code
 
 
 @case((DESCRIBE, "topic"), answers=(29, 0))
@@ -233,21 +209,14 @@ def list_offsets_of_a_missing_topic(stage: Stage) -> int:
 
 
 def _list_offsets(stage: Stage, name: str) -> int:
-    form = m.ListOffsetsRequest.ListOffsetsTopic
-    answer = stage.client.send(
-        m.ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=1,
-            topics=[form(name=name, partitions=[form.ListOffsetsPartition(partition_index=0, timestamp=-1)])],
-        ),
-        7,
-    )
-    return int(answer.topics[0].partitions[0].error_code)
+    topic = {"name": name, "partitions": [{"partition_index": 0, "timestamp": -1}]}
+    answer = answer_of(stage, 7, m.ListOffsetsRequest, replica_id=-1, isolation_level=1, topics=[topic])
+    return answer.topics[0].partitions[0].error_code
 
 
 @case((DESCRIBE, "group"), (DESCRIBE, "topic"), answers=((30, []), (0, [29]), (0, [0])))
 def fetch_offsets(stage: Stage) -> tuple[int, list[int]]:
-    return _fetch_offsets(stage, [stage.topic])
+    return _fetch_offsets(stage, [{"name": stage.topic, "partition_indexes": [0]}])
 
 
 @case((DESCRIBE, "group"), (DESCRIBE, "topic"), answers=((30, []), (0, []), (0, [0])))
@@ -256,28 +225,22 @@ def fetch_all_offsets(stage: Stage) -> tuple[int, list[int]]:
     return _fetch_offsets(stage, None)
 
 
-def _fetch_offsets(stage: Stage, names: list[str] | None) -> tuple[int, list[int]]:
-    form = m.OffsetFetchRequest.OffsetFetchRequestGroup
-    topics = (
-        None if names is None else [form.OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in names]
-    )
-    answer = stage.client.send(m.OffsetFetchRequest(groups=[form(group_id=stage.group, topics=topics)]), 8)
-    [group] = answer.groups
+def _fetch_offsets(stage: Stage, topics: list[dict[str, Any]] | None) -> tuple[int, list[int]]:
+    groups = [{"group_id": stage.group, "topics": topics}]
+    [group] = answer_of(stage, 8, m.OffsetFetchRequest, groups=groups).groups
     return group.error_code, [part.error_code for topic in group.topics for part in topic.partitions]
 
 
 @case((DESCRIBE, "group"), (DESCRIBE, "topic"), answers=((30, 0), (0, 1), (0, 1)), what="fetch_offsets_in_version_7")
 def _fetch_offsets_long_ago(stage: Stage) -> tuple[int, int]:
-    form = m.OffsetFetchRequest.OffsetFetchRequestTopic
-    answer = stage.client.send(
-        m.OffsetFetchRequest(group_id=stage.group, topics=[form(name=stage.topic, partition_indexes=[0])]), 7
-    )
+    topics = [{"name": stage.topic, "partition_indexes": [0]}]
+    answer = answer_of(stage, 7, m.OffsetFetchRequest, group_id=stage.group, topics=topics)
     return answer.error_code, len(answer.topics)
 
 
 @case((DESCRIBE, "topic"), (READ, "topic"), answers=(29, 29, 0))
 def describe_producers(stage: Stage) -> int:
-    return int(stage.session.producers(stage.topic).error_code)
+    return stage.session.producers(stage.topic).error_code
 
 
 @case((DESCRIBE, "id"), (DESCRIBE, "topic"), answers=((53, []), (0, []), (0, [True])))
@@ -302,49 +265,52 @@ def _open_transaction(stage: Stage) -> None:
 # Metadata, topics, settings
 
 
-def _metadata(stage: Stage, names: list[str] | None, version: int = 9, **options: Any) -> dict[str, Any]:
-    form = m.MetadataRequest.MetadataRequestTopic
-    answer = stage.client.send(
-        m.MetadataRequest(
-            topics=None if names is None else [form(name=name) for name in names],
-            **{"allow_auto_topic_creation": False} | options,
-        ),
-        version,
-    )
-    return {topic.name: topic for topic in answer.topics}
+def _metadata(stage: Stage, name: str, **options: Any) -> Any:
+    fields = {"allow_auto_topic_creation": False} | options
+    [topic] = answer_of(stage, 9, m.MetadataRequest, topics=[{"name": name}], **fields).topics
+    return topic
 
 
 @case((DESCRIBE, "topic"), answers=(29, 0))
 def metadata_of_a_topic(stage: Stage) -> int:
-    return int(_metadata(stage, [stage.topic])[stage.topic].error_code)
+    return _metadata(stage, stage.topic).error_code
 
 
 @case((DESCRIBE, "missing"), answers=(29, 3))
 def metadata_of_a_missing_topic(stage: Stage) -> int:
-    return int(_metadata(stage, [stage.missing])[stage.missing].error_code)
+    return _metadata(stage, stage.missing).error_code
 
 
 @case((DESCRIBE, "missing"), (CREATE, "missing"), answers=(29, 29, 0), what="metadata_makes_a_topic_by_its_own_right")
 @case((DESCRIBE, "missing"), (CREATE, "cluster"), answers=(29, 29, 0), what="metadata_makes_a_topic_by_the_clusters")
 def _metadata_with_creation(stage: Stage) -> int:
-    return int(_metadata(stage, [stage.missing], allow_auto_topic_creation=True)[stage.missing].error_code)
+    return _metadata(stage, stage.missing, allow_auto_topic_creation=True).error_code
 
 
 @case((DESCRIBE, "topic"), answers=(False, True))
 def metadata_of_all_topics(stage: Stage) -> bool:
-    return stage.topic in _metadata(stage, None)
+    answer = answer_of(stage, 9, m.MetadataRequest, topics=None, allow_auto_topic_creation=False)
+    return stage.topic in {topic.name for topic in answer.topics}
 
 
 @case((DESCRIBE, "topic"), answers=((29, False), (0, True)))
 def metadata_by_id(stage: Stage) -> tuple[int, bool]:
-    form = m.MetadataRequest.MetadataRequestTopic
-    [topic] = stage.client.send(m.MetadataRequest(topics=[form(name=None, topic_id=_topic_id(stage))]), 12).topics
+    topics = [{"name": None, "topic_id": _topic_id(stage)}]
+    [topic] = answer_of(stage, 12, m.MetadataRequest, topics=topics).topics
     return topic.error_code, topic.name == stage.topic
 
 
 def _topic_id(stage: Stage) -> Any:
-    form = m.MetadataRequest.MetadataRequestTopic
-    return stage.root.send(m.MetadataRequest(topics=[form(name=stage.topic)]), 12).topics[0].topic_id
+    return stage.root.send(filled(m.MetadataRequest, topics=[{"name": stage.topic}]), 12).topics[0].topic_id
+
+
+def _operations(code: int, operations: list[int] | None) -> tuple[int, set[int] | None]:
+    return code, None if operations is None else set(operations)
+
+
+def _operations_on(stage: Stage, name: str) -> tuple[int, set[int] | None]:
+    topic = _metadata(stage, name, include_topic_authorized_operations=True)
+    return _operations(topic.error_code, topic.authorized_operations)
 
 
 @case(
@@ -354,16 +320,12 @@ def _topic_id(stage: Stage) -> Any:
     answers=((29, None), (29, None), (0, {3, 8, 10, 11}), (0, {3, 6, 8, 10, 11})),
 )
 def operations_on_a_topic(stage: Stage) -> tuple[int, set[int] | None]:
-    topic = _metadata(stage, [stage.topic], include_topic_authorized_operations=True)[stage.topic]
-    operations = topic.authorized_operations
-    return topic.error_code, None if operations is None else set(operations)
+    return _operations_on(stage, stage.topic)
 
 
 @case((DESCRIBE, "missing"), answers=((29, None), (3, {8})))
 def operations_on_a_missing_topic(stage: Stage) -> tuple[int, set[int] | None]:
-    topic = _metadata(stage, [stage.missing], include_topic_authorized_operations=True)[stage.missing]
-    operations = topic.authorized_operations
-    return topic.error_code, None if operations is None else set(operations)
+    return _operations_on(stage, stage.missing)
 
 
 @case(
@@ -373,47 +335,30 @@ def operations_on_a_missing_topic(stage: Stage) -> tuple[int, set[int] | None]:
     answers=(set(), set(), {5, 7, 8}, {5, 7, 8, 12}),
 )
 def operations_on_the_cluster(stage: Stage) -> set[int]:
-    answer = stage.client.send(m.DescribeClusterRequest(include_cluster_authorized_operations=True), 1)
+    answer = answer_of(stage, 1, m.DescribeClusterRequest, include_cluster_authorized_operations=True)
     return set(answer.authorized_operations)
 
 
 @case((CREATE, "cluster"), (DESCRIBE, "cluster"), answers=(set(), set(), {5, 8}))
 def operations_on_the_cluster_by_metadata(stage: Stage) -> set[int]:
-    answer = stage.client.send(m.MetadataRequest(topics=[], include_cluster_authorized_operations=True), 10)
+    answer = answer_of(stage, 10, m.MetadataRequest, topics=[], include_cluster_authorized_operations=True)
     return set(answer.authorized_operations)
 
 
-@case(
-    (CREATE, "missing"),
-    (DESCRIBE_CONFIGS, "missing"),
-    answers=((29, 0, -1, False), (0, 29, -1, False), (0, 0, 2, True)),
-    what="create_topics_by_the_topics_right",
-)
-@case(
-    (CREATE, "cluster"),
-    (DESCRIBE_CONFIGS, "missing"),
-    answers=((29, 0, -1, False), (0, 29, -1, False), (0, 0, 2, True)),
-    what="create_topics_by_the_clusters_right",
-)
+_CREATED = ((29, 0, -1, False), (0, 29, -1, False), (0, 0, 2, True))
+
+
+@case((CREATE, "missing"), (DESCRIBE_CONFIGS, "missing"), answers=_CREATED, what="create_topics_by_the_topics_right")
+@case((CREATE, "cluster"), (DESCRIBE_CONFIGS, "missing"), answers=_CREATED, what="create_topics_by_the_clusters_right")
 def _create_topics(stage: Stage) -> tuple[int, int, int, bool]:
-    [topic] = stage.client.send(
-        m.CreateTopicsRequest(
-            timeout_ms=30_000,
-            validate_only=True,
-            topics=[
-                m.CreateTopicsRequest.CreatableTopic(
-                    name=stage.missing, num_partitions=2, replication_factor=1, assignments=[], configs=[]
-                )
-            ],
-        ),
-        7,
-    ).topics
+    wanted = {"name": stage.missing, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
+    answer = answer_of(stage, 7, m.CreateTopicsRequest, timeout_ms=30_000, validate_only=True, topics=[wanted])
+    [topic] = answer.topics
     return topic.error_code, topic.topic_config_error_code, topic.num_partitions, bool(topic.configs)
 
 
 def _delete_topic(stage: Stage, **topic: Any) -> tuple[int, str | None]:
-    form = m.DeleteTopicsRequest.DeleteTopicState
-    [result] = stage.client.send(m.DeleteTopicsRequest(timeout_ms=30_000, topics=[form(**topic)]), 6).responses
+    [result] = answer_of(stage, 6, m.DeleteTopicsRequest, timeout_ms=30_000, topics=[topic]).responses
     return result.error_code, result.name
 
 
@@ -438,36 +383,21 @@ def delete_a_topic_by_id(stage: Stage) -> tuple[int, bool]:
 
 @case((DESCRIBE, "topic"), (ALTER, "topic"), answers=(29, 29, 0))
 def create_partitions(stage: Stage) -> int:
-    answer = stage.client.send(
-        m.CreatePartitionsRequest(
-            timeout_ms=30_000,
-            validate_only=True,
-            topics=[m.CreatePartitionsRequest.CreatePartitionsTopic(name=stage.topic, count=3, assignments=None)],
-        ),
-        3,
-    )
-    return int(answer.results[0].error_code)
+    topics = [{"name": stage.topic, "count": 3, "assignments": None}]
+    answer = answer_of(stage, 3, m.CreatePartitionsRequest, timeout_ms=30_000, validate_only=True, topics=topics)
+    return answer.results[0].error_code
 
 
 @case((DESCRIBE, "topic"), (DELETE, "topic"), answers=(29, 29, 0))
 def delete_records(stage: Stage) -> int:
-    form = m.DeleteRecordsRequest.DeleteRecordsTopic
-    answer = stage.client.send(
-        m.DeleteRecordsRequest(
-            timeout_ms=30_000,
-            topics=[form(name=stage.topic, partitions=[form.DeleteRecordsPartition(partition_index=0, offset=0)])],
-        ),
-        2,
-    )
-    return int(answer.topics[0].partitions[0].error_code)
+    topics = [{"name": stage.topic, "partitions": [{"partition_index": 0, "offset": 0}]}]
+    answer = answer_of(stage, 2, m.DeleteRecordsRequest, timeout_ms=30_000, topics=topics)
+    return answer.topics[0].partitions[0].error_code
 
 
 def _describe_configs(stage: Stage, kind: int, name: str) -> int:
-    form = m.DescribeConfigsRequest.DescribeConfigsResource
-    answer = stage.client.send(
-        m.DescribeConfigsRequest(resources=[form(resource_type=kind, resource_name=name, configuration_keys=None)]), 4
-    )
-    return int(answer.results[0].error_code)
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
+    return answer_of(stage, 4, m.DescribeConfigsRequest, resources=[resource]).results[0].error_code
 
 
 @case((DESCRIBE, "topic"), (DESCRIBE_CONFIGS, "topic"), answers=(29, 29, 0), what="describe_a_topics_settings")
@@ -481,42 +411,27 @@ def describe_a_brokers_settings(stage: Stage) -> int:
     return _describe_configs(stage, 4, "1")
 
 
+def _alter_configs(stage: Stage, kind: int, name: str, *configs: dict[str, Any]) -> int:
+    resource = {"resource_type": kind, "resource_name": name, "configs": list(configs)}
+    answer = answer_of(stage, 1, m.IncrementalAlterConfigsRequest, validate_only=True, resources=[resource])
+    return answer.responses[0].error_code
+
+
 @case((DESCRIBE_CONFIGS, "topic"), (ALTER_CONFIGS, "topic"), answers=(29, 29, 0))
 def alter_a_topics_settings(stage: Stage) -> int:
-    form = m.IncrementalAlterConfigsRequest.AlterConfigsResource
-    answer = stage.client.send(
-        m.IncrementalAlterConfigsRequest(
-            validate_only=True,
-            resources=[
-                form(
-                    resource_type=2,
-                    resource_name=stage.topic,
-                    configs=[form.AlterableConfig(name="retention.ms", config_operation=0, value="77000")],
-                )
-            ],
-        ),
-        1,
-    )
-    return int(answer.responses[0].error_code)
+    setting = {"name": "retention.ms", "config_operation": 0, "value": "77000"}
+    return _alter_configs(stage, 2, stage.topic, setting)
 
 
 @case(answers=(31,))
 def alter_a_brokers_settings(stage: Stage) -> int:
-    form = m.IncrementalAlterConfigsRequest.AlterConfigsResource
-    answer = stage.client.send(
-        m.IncrementalAlterConfigsRequest(
-            validate_only=True, resources=[form(resource_type=4, resource_name="1", configs=[])]
-        ),
-        1,
-    )
-    return int(answer.responses[0].error_code)
+    return _alter_configs(stage, 4, "1")
 
 
 @case((DESCRIBE, "topic"), answers=(29, 0), what="end_of_a_leader_epoch_for_a_reader")
 @case((CLUSTER_ACTION, "cluster"), answers=(29, 0), what="end_of_a_leader_epoch_for_a_broker")
 def _offset_for_leader_epoch(stage: Stage) -> int:
-    answer = stage.client.send(epoch_end_request(stage.topic, 0), 4)
-    return int(answer.topics[0].partitions[0].error_code)
+    return stage.client.send(epoch_end_request(stage.topic, 0), 4).topics[0].partitions[0].error_code
 
 
 # Groups
@@ -524,37 +439,28 @@ def _offset_for_leader_epoch(stage: Stage) -> int:
 
 @case((DESCRIBE, "group"), (READ, "group"), answers=(30, 30, 79))
 def join_a_group(stage: Stage) -> int:
-    return int(
-        stage.client.send(
-            m.JoinGroupRequest(
-                group_id=stage.group,
-                session_timeout_ms=10_000,
-                rebalance_timeout_ms=10_000,
-                member_id="",
-                group_instance_id=None,
-                protocol_type="consumer",
-                protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"m")],
-            ),
-            5,
-        ).error_code
-    )
+    return answer_of(
+        stage,
+        5,
+        m.JoinGroupRequest,
+        group_id=stage.group,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id="",
+        group_instance_id=None,
+        protocol_type="consumer",
+        protocols=[{"name": "range", "metadata": b"m"}],
+    ).error_code
+
+
+def _member(stage: Stage) -> dict[str, Any]:
+    """Return the fields of a member that the group does not have."""
+    return {"group_id": stage.group, "generation_id": 1, "member_id": "stranger", "group_instance_id": None}
 
 
 def _sync_by(stage: Stage, protocol_type: str | None, protocol_name: str | None) -> int:
-    return int(
-        stage.client.send(
-            m.SyncGroupRequest(
-                group_id=stage.group,
-                generation_id=1,
-                member_id="nobody",
-                group_instance_id=None,
-                protocol_type=protocol_type,
-                protocol_name=protocol_name,
-                assignments=[],
-            ),
-            5,
-        ).error_code
-    )
+    protocol = {"protocol_type": protocol_type, "protocol_name": protocol_name}
+    return answer_of(stage, 5, m.SyncGroupRequest, **_member(stage), **protocol, assignments=[]).error_code
 
 
 @case((READ, "group"), answers=(30, 25), what="sync_a_group")
@@ -569,22 +475,13 @@ def _sync_badly(stage: Stage) -> int:
 
 @case((READ, "group"), answers=(30, 25), what="heartbeat_in_a_group")
 def _heartbeat(stage: Stage) -> int:
-    return int(
-        stage.client.send(
-            m.HeartbeatRequest(group_id=stage.group, generation_id=1, member_id="nobody", group_instance_id=None), 4
-        ).error_code
-    )
+    return answer_of(stage, 4, m.HeartbeatRequest, **_member(stage)).error_code
 
 
 @case((READ, "group"), answers=((30, []), (0, [25])), what="leave_a_group")
 def _leave(stage: Stage) -> tuple[int, list[int]]:
-    answer = stage.client.send(
-        m.LeaveGroupRequest(
-            group_id=stage.group,
-            members=[m.LeaveGroupRequest.MemberIdentity(member_id="nobody", group_instance_id=None)],
-        ),
-        4,
-    )
+    members = [{"member_id": "stranger", "group_instance_id": None}]
+    answer = answer_of(stage, 4, m.LeaveGroupRequest, group_id=stage.group, members=members)
     return answer.error_code, [member.error_code for member in answer.members]
 
 
@@ -601,20 +498,14 @@ def commit_offsets_of_a_missing_topic(stage: Stage) -> int:
 @case((DELETE, "group"), (READ, "topic"), answers=((30, []), (0, [29]), (0, [0])))
 def delete_offsets(stage: Stage) -> tuple[int, list[int]]:
     stage.root_session.commit_plainly(stage.group, stage.topic, 1)
-    form = m.OffsetDeleteRequest.OffsetDeleteRequestTopic
-    answer = stage.client.send(
-        m.OffsetDeleteRequest(
-            group_id=stage.group,
-            topics=[form(name=stage.topic, partitions=[form.OffsetDeleteRequestPartition(partition_index=0)])],
-        ),
-        0,
-    )
+    topics = [{"name": stage.topic, "partitions": [{"partition_index": 0}]}]
+    answer = answer_of(stage, 0, m.OffsetDeleteRequest, group_id=stage.group, topics=topics)
     return answer.error_code, [part.error_code for topic in answer.topics for part in topic.partitions]
 
 
 @case((READ, "group"), (DELETE, "group"), answers=(30, 30, 69))
 def delete_a_group(stage: Stage) -> int:
-    return int(stage.client.send(m.DeleteGroupsRequest(groups_names=[stage.group]), 2).results[0].error_code)
+    return answer_of(stage, 2, m.DeleteGroupsRequest, groups_names=[stage.group]).results[0].error_code
 
 
 @case((DESCRIBE, "group"), answers=((30, None), (0, {8})), what="describe_a_group")
@@ -623,11 +514,9 @@ def delete_a_group(stage: Stage) -> int:
 )
 def _describe_group(stage: Stage) -> tuple[int, set[int] | None]:
     stage.root_session.commit_plainly(stage.group, stage.topic, 1)
-    [group] = stage.client.send(
-        m.DescribeGroupsRequest(groups=[stage.group], include_authorized_operations=True), 5
-    ).groups
-    operations = group.authorized_operations
-    return group.error_code, None if operations is None else set(operations)
+    fields = {"groups": [stage.group], "include_authorized_operations": True}
+    [group] = answer_of(stage, 5, m.DescribeGroupsRequest, **fields).groups
+    return _operations(group.error_code, group.authorized_operations)
 
 
 @case((DESCRIBE, "group"), answers=(False, True), what="list_groups_by_the_groups_right")
@@ -639,7 +528,7 @@ def _list_groups(stage: Stage) -> bool:
 
 @case((READ, "group"), (DESCRIBE, "topic"), answers=(30, 29, 0))
 def join_a_consumer_group(stage: Stage) -> int:
-    return int(_join_consumer_group(stage.client, stage).error_code)
+    return _join_consumer_group(stage.client, stage).error_code
 
 
 def _join_consumer_group(client: Any, stage: Stage) -> Any:
@@ -670,9 +559,8 @@ def describe_a_consumer_group(stage: Stage) -> tuple[int, int | None]:
 
         wait_until(has_partitions, "an assignment")
         stage.notes["joined"] = True
-    [group] = stage.client.send(
-        m.ConsumerGroupDescribeRequest(group_ids=[stage.group], include_authorized_operations=True), 1
-    ).groups
+    fields = {"group_ids": [stage.group], "include_authorized_operations": True}
+    [group] = answer_of(stage, 1, m.ConsumerGroupDescribeRequest, **fields).groups
     operations = group.authorized_operations
     return group.error_code, None if operations == -(2**31) else operations
 
@@ -682,139 +570,111 @@ def describe_a_consumer_group(stage: Stage) -> tuple[int, int | None]:
 
 @case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=(31, 31, 95))
 def update_features(stage: Stage) -> int:
-    form = m.UpdateFeaturesRequest.FeatureUpdateKey
-    return int(
-        stage.client.send(
-            m.UpdateFeaturesRequest(
-                timeout_ms=30_000,
-                validate_only=True,
-                feature_updates=[form(feature="no.such.feature", max_version_level=1, upgrade_type=1)],
-            ),
-            1,
-        ).error_code
-    )
+    update = {"feature": "no.such.feature", "max_version_level": 1, "upgrade_type": 1}
+    fields = {"timeout_ms": 30_000, "validate_only": True, "feature_updates": [update]}
+    return answer_of(stage, 1, m.UpdateFeaturesRequest, **fields).error_code
 
 
 @case((DESCRIBE, "cluster"), answers=(31, 0))
 def describe_acls(stage: Stage) -> int:
-    return int(stage.client.send(m.DescribeAclsRequest(**EVERY_ACL), 3).error_code)
+    return answer_of(stage, 3, m.DescribeAclsRequest, **EVERY_ACL).error_code
 
 
 @case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=([31], [31], [0]))
 def create_acls(stage: Stage) -> list[int]:
-    form = m.CreateAclsRequest.AclCreation
-    answer = stage.client.send(
-        m.CreateAclsRequest(
-            creations=[
-                form(
-                    resource_type=2,
-                    resource_name=stage.missing,
-                    resource_pattern_type=3,
-                    principal="User:nobody",
-                    host="*",
-                    operation=3,
-                    permission_type=3,
-                )
-            ]
-        ),
-        3,
-    )
+    creation = {
+        "resource_type": 2,
+        "resource_name": stage.missing,
+        "resource_pattern_type": 3,
+        "principal": "User:stranger",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+    }
+    answer = answer_of(stage, 3, m.CreateAclsRequest, creations=[creation])
     return [result.error_code for result in answer.results]
 
 
 @case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=([31], [31], [0]))
 def delete_acls(stage: Stage) -> list[int]:
-    form = m.DeleteAclsRequest.DeleteAclsFilter
-    answer = stage.client.send(
-        m.DeleteAclsRequest(filters=[form(**EVERY_ACL | {"resource_name_filter": stage.missing})]), 3
-    )
+    filters = [EVERY_ACL | {"resource_name_filter": stage.missing}]
+    answer = answer_of(stage, 3, m.DeleteAclsRequest, filters=filters)
     return [result.error_code for result in answer.filter_results]
 
 
 @case((DESCRIBE, "cluster"), answers=(31, 0))
 def describe_scram_users(stage: Stage) -> int:
     # Kafka returns an empty response to an unauthorized client that asks for all users.
-    form = m.DescribeUserScramCredentialsRequest.UserName
-    return int(stage.client.send(m.DescribeUserScramCredentialsRequest(users=[form(name="nobody")]), 0).error_code)
+    return answer_of(stage, 0, m.DescribeUserScramCredentialsRequest, users=[{"name": "stranger"}]).error_code
 
 
 @case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=(31, 31, 91))
 def alter_scram_users(stage: Stage) -> int:
-    request = m.AlterUserScramCredentialsRequest
-    answer = stage.client.send(
-        request(deletions=[request.ScramCredentialDeletion(name="nobody", mechanism=1)], upsertions=[]), 0
-    )
-    return int(answer.results[0].error_code)
+    deletions = [{"name": "stranger", "mechanism": 1}]
+    answer = answer_of(stage, 0, m.AlterUserScramCredentialsRequest, deletions=deletions, upsertions=[])
+    return answer.results[0].error_code
 
 
 # Topics, leaders, folders of logs and the quorum
 
 
+def _described_topics(stage: Stage, limit: int, *topics: dict[str, Any]) -> Any:
+    fields = {"topics": list(topics), "response_partition_limit": limit, "cursor": None}
+    return answer_of(stage, 0, m.DescribeTopicPartitionsRequest, **fields).topics
+
+
 @case((DESCRIBE, "topic"), answers=((29, -(2**31)), (0, 1 << DESCRIBE)))
 def describe_topic_partitions(stage: Stage) -> tuple[int, int]:
-    form = m.DescribeTopicPartitionsRequest
-    request = form(topics=[form.TopicRequest(name=stage.topic)], response_partition_limit=10, cursor=None)
-    [topic] = stage.client.send(request, 0).topics
-    return int(topic.error_code), int(topic.topic_authorized_operations)
+    [topic] = _described_topics(stage, 10, {"name": stage.topic})
+    return topic.error_code, topic.topic_authorized_operations
 
 
 @case((DESCRIBE, "topic"), answers=(False, True))
 def describe_all_topic_partitions(stage: Stage) -> bool:
-    topic = stage.topic
-    request = m.DescribeTopicPartitionsRequest(topics=[], response_partition_limit=2000, cursor=None)
-    return topic in {found.name for found in stage.client.send(request, 0).topics}
+    # The topic is made before it is looked for.
+    return stage.topic in {found.name for found in _described_topics(stage, 2000)}
 
 
 @case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=((31, [31]), (31, [31]), (0, [3])))
 def elect_leaders(stage: Stage) -> tuple[int, list[int]]:
-    form = m.ElectLeadersRequest
-    request = form(
-        election_type=0,
-        topic_partitions=[form.TopicPartitions(topic=stage.missing, partitions=[0])],
-        timeout_ms=5000,
-    )
-    answer = stage.client.send(request, 2)
-    return int(answer.error_code), [p.error_code for t in answer.replica_election_results for p in t.partition_result]
+    partitions = [{"topic": stage.missing, "partitions": [0]}]
+    fields = {"election_type": 0, "topic_partitions": partitions, "timeout_ms": 5000}
+    answer = answer_of(stage, 2, m.ElectLeadersRequest, **fields)
+    return answer.error_code, [p.error_code for t in answer.replica_election_results for p in t.partition_result]
 
 
 @case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=((31, [31]), (31, [31]), (0, [3])))
 def alter_partition_reassignments(stage: Stage) -> tuple[int, list[int]]:
-    form = m.AlterPartitionReassignmentsRequest.ReassignableTopic
-    request = m.AlterPartitionReassignmentsRequest(
-        timeout_ms=5000,
-        topics=[form(name=stage.missing, partitions=[form.ReassignablePartition(partition_index=0, replicas=[1])])],
-    )
-    answer = stage.client.send(request, 1)
-    return int(answer.error_code), [p.error_code for topic in answer.responses for p in topic.partitions]
+    topics = [{"name": stage.missing, "partitions": [{"partition_index": 0, "replicas": [1]}]}]
+    answer = answer_of(stage, 1, m.AlterPartitionReassignmentsRequest, timeout_ms=5000, topics=topics)
+    return answer.error_code, [p.error_code for topic in answer.responses for p in topic.partitions]
 
 
 @case((DESCRIBE, "cluster"), answers=(31, 0))
 def list_partition_reassignments(stage: Stage) -> int:
-    return int(stage.client.send(m.ListPartitionReassignmentsRequest(timeout_ms=5000, topics=None), 0).error_code)
+    return answer_of(stage, 0, m.ListPartitionReassignmentsRequest, timeout_ms=5000, topics=None).error_code
 
 
 @case((DESCRIBE, "cluster"), answers=((31, 0), (0, 1)))
 def describe_log_dirs(stage: Stage) -> tuple[int, int]:
-    answer = stage.client.send(m.DescribeLogDirsRequest(topics=[]), 4)
-    return int(answer.error_code), len(answer.results)
+    answer = answer_of(stage, 4, m.DescribeLogDirsRequest, topics=[])
+    return answer.error_code, len(answer.results)
 
 
 @case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=([31], [31], [57]))
 def alter_replica_log_dirs(stage: Stage) -> list[int]:
-    form = m.AlterReplicaLogDirsRequest.AlterReplicaLogDir
-    topics = [form.AlterReplicaLogDirTopic(name=stage.missing, partitions=[0])]
-    answer = stage.client.send(m.AlterReplicaLogDirsRequest(dirs=[form(path="/nowhere", topics=topics)]), 2)
+    folder = {"path": "/nowhere", "topics": [{"name": stage.missing, "partitions": [0]}]}
+    answer = answer_of(stage, 2, m.AlterReplicaLogDirsRequest, dirs=[folder])
     return [part.error_code for topic in answer.results for part in topic.partitions]
 
 
 @case((DESCRIBE, "cluster"), answers=((31, 0), (0, 1)))
 def describe_quorum(stage: Stage) -> tuple[int, int]:
-    form = m.DescribeQuorumRequest.TopicData
-    topics = [form(topic_name="__cluster_metadata", partitions=[form.PartitionData(partition_index=0)])]
-    answer = stage.client.send(m.DescribeQuorumRequest(topics=topics), 2)
-    return int(answer.error_code), len(answer.topics)
+    topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    answer = answer_of(stage, 2, m.DescribeQuorumRequest, topics=topics)
+    return answer.error_code, len(answer.topics)
 
 
 @case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=(31, 31, 102))
 def unregister_broker(stage: Stage) -> int:
-    return int(stage.client.send(m.UnregisterBrokerRequest(broker_id=77), 0).error_code)
+    return answer_of(stage, 0, m.UnregisterBrokerRequest, broker_id=77).error_code
