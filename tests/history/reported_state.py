@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsRequest, ListTransactionsRequest
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetFetchRequest
+from broker_core.wire import messages as m
+from tests.support.messages import filled
 
 # Sends a request of a version and returns the response.
 Ask = Callable[[Any, int], Any]
@@ -17,14 +17,7 @@ _UNDER_WAY: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 def under_way(ask: Ask) -> list[str]:
     """Return the transactions that are not complete."""
-    answer = ask(
-        ListTransactionsRequest(
-            state_filters=[*_UNDER_WAY], producer_id_filters=[], duration_filter=-1, transactional_id_pattern=None
-        ),
-        0,
-    )
-    assert answer.error_code == 0, answer
-    return [each.transactional_id for each in answer.transaction_states]
+    return _transactional_ids(ask, *_UNDER_WAY)
 
 
 def high_watermark(ask: Ask, topic: str, partition: int) -> int:
@@ -67,19 +60,17 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
 
 
 def _offset(ask: Ask, topic: str, partition: int, when: int, isolation: int) -> int:
-    topics = ListOffsetsRequest.ListOffsetsTopic
-    part = topics.ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=when)
-    answer = ask(
-        ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[topics(name=topic, partitions=[part])]), 5
-    )
+    part = {"partition_index": partition, "current_leader_epoch": -1, "timestamp": when}
+    topics = [{"name": topic, "partitions": [part]}]
+    answer = ask(filled(m.ListOffsetsRequest, replica_id=-1, isolation_level=isolation, topics=topics), 5)
     found = answer.topics[0].partitions[0]
     assert found.error_code == 0, found
     return int(found.offset)
 
 
 def _producers(ask: Ask, topic: str, partition: int) -> list[tuple[int, ...]]:
-    request = DescribeProducersRequest
-    answer = ask(request(topics=[request.TopicRequest(name=topic, partition_indexes=[partition])]), 0)
+    topics = [{"name": topic, "partition_indexes": [partition]}]
+    answer = ask(filled(m.DescribeProducersRequest, topics=topics), 0)
     part = answer.topics[0].partitions[0]
     assert part.error_code == 0, part
     return sorted(
@@ -101,28 +92,18 @@ def _records(ask: Ask, topic: str, partition: int, marks: list[int]) -> tuple[st
     aborted: set[tuple[int, int]] = set()
     offset, end, _ = marks
     while offset < end:
-        topics = FetchRequest.FetchTopic
-        answer = ask(
-            FetchRequest(
-                max_wait_ms=0,
-                min_bytes=0,
-                max_bytes=_MAX_BYTES,
-                isolation_level=_COMMITTED,
-                rack_id="",
-                topics=[
-                    topics(
-                        topic=topic,
-                        partitions=[
-                            topics.FetchPartition(
-                                partition=partition, fetch_offset=offset, partition_max_bytes=_MAX_BYTES
-                            )
-                        ],
-                    )
-                ],
-                forgotten_topics_data=[],
-            ),
-            12,
+        wanted = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": _MAX_BYTES}
+        request = filled(
+            m.FetchRequest,
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=_MAX_BYTES,
+            isolation_level=_COMMITTED,
+            rack_id="",
+            topics=[{"topic": topic, "partitions": [wanted]}],
+            forgotten_topics_data=[],
         )
+        answer = ask(request, 12)
         part = answer.responses[0].partitions[0]
         assert part.error_code == 0, part
         data = bytes(part.records or b"")
@@ -145,19 +126,16 @@ def _end_of(data: bytes) -> int:
     return end
 
 
-def _transactional_ids(ask: Ask) -> list[str]:
-    answer = ask(
-        ListTransactionsRequest(
-            state_filters=[], producer_id_filters=[], duration_filter=-1, transactional_id_pattern=None
-        ),
-        0,
-    )
+def _transactional_ids(ask: Ask, *states: str) -> list[str]:
+    """Return the ids of the transactions in these states, or in any."""
+    filters = {"state_filters": [*states], "producer_id_filters": [], "duration_filter": -1}
+    answer = ask(m.ListTransactionsRequest(**filters, transactional_id_pattern=None), 0)
     assert answer.error_code == 0, answer
     return sorted(each.transactional_id for each in answer.transaction_states)
 
 
 def _transaction(ask: Ask, name: str) -> tuple[Any, ...]:
-    one = ask(DescribeTransactionsRequest(transactional_ids=[name]), 0).transaction_states[0]
+    one = ask(m.DescribeTransactionsRequest(transactional_ids=[name]), 0).transaction_states[0]
     assert one.error_code == 0, one
     return (
         one.transaction_state,
@@ -169,7 +147,7 @@ def _transaction(ask: Ask, name: str) -> tuple[Any, ...]:
 
 
 def _offsets(ask: Ask, group: str) -> dict[str, tuple[int, int]]:
-    answer = ask(OffsetFetchRequest(group_id=group, topics=None, require_stable=True), 7)
+    answer = ask(m.OffsetFetchRequest(group_id=group, topics=None, require_stable=True), 7)
     assert answer.error_code == 0, answer
     return {
         f"{topic.name}-{part.partition_index}": (part.error_code, part.committed_offset)

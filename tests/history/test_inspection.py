@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.history.brokers import StoppableBrokerCore
 from tests.history.damage import DAMAGES, Damage
 from tests.history.file_checks import Verdict, compare_markers
 from tests.history.inspection import LeftBehind, inspect_folder
 from tests.history.reported_state import reported_state, under_way
+from tests.support.broker_processes import BrokerCore
 from tests.support.clients import LOG_NOTHING
 from tests.support.history.format import FAIL, OK
 from tests.support.history.recorder import Recorder
@@ -77,7 +77,7 @@ class Author:
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeftBehind]:
     """Return the folder of a broker process that was stopped after some overlapping transactions."""
-    broker = StoppableBrokerCore(tmp_path_factory.mktemp("left") / "broker", _ONE_PARTITION)
+    broker = BrokerCore(tmp_path_factory.mktemp("left") / "broker", SETTINGS | _ONE_PARTITION)
     recorder = Recorder()
     try:
         broker.start()

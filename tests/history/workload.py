@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.history.brokers import StoppableBroker, make_broker
 from tests.history.clients import (
     END_DEADLINE_S,
     IN,
@@ -27,6 +26,7 @@ from tests.history.clients import (
 )
 from tests.history.inspection import LeftBehind, inspect_files, inspect_folder
 from tests.history.reported_state import differences, high_watermark, reported_state, under_way
+from tests.support.broker_processes import Broker, make_broker
 from tests.support.clients import LOG_NOTHING, READ_COMMITTED, READ_UNCOMMITTED
 from tests.support.history.format import INFO, Op
 from tests.support.history.recorder import Recorder
@@ -132,9 +132,7 @@ def _create_topics(address: str) -> None:
 class Nemesis:
     """A source of faults at random times."""
 
-    def __init__(
-        self, broker: StoppableBroker, recorder: Recorder, chance: random.Random, longest_pause_s: float
-    ) -> None:
+    def __init__(self, broker: Broker, recorder: Recorder, chance: random.Random, longest_pause_s: float) -> None:
         self._broker = broker
         self._recorder = recorder
         self._chance = chance
@@ -214,7 +212,7 @@ def _drain(address: str, clients: list[Client]) -> list[str]:
     return stuck
 
 
-def _inspect(kind: str, broker: StoppableBroker, scratch: Path, result: WorkloadResult) -> None:
+def _inspect(kind: str, broker: Broker, scratch: Path, result: WorkloadResult) -> None:
     """Kill the broker and inspect its folder; then restart it, stop it cleanly, and inspect the folder again."""
     restarts = result.faults["kill"] + result.faults["restart"]
     if kind != "broker_core":
@@ -235,7 +233,7 @@ def _inspect(kind: str, broker: StoppableBroker, scratch: Path, result: Workload
     result.problems += [f"stopped: {each}" for each in inspect_folder(result.left, scratch)]
 
 
-def _answers(broker: StoppableBroker, topics: Mapping[str, int]) -> dict[str, Any]:
+def _answers(broker: Broker, topics: Mapping[str, int]) -> dict[str, Any]:
     with RawClient(broker.address) as client:
         return reported_state(client.send, topics, (GROUP,))
 

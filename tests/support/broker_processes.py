@@ -4,11 +4,12 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
-from tests.support.apache_kafka import ApacheKafka, apache_kafka
+from tests.support.apache_kafka import DATA, ApacheKafka, apache_kafka
 from tests.support.spark_eos.brokers import SETTINGS
 from tests.support.waiting import wait_until
 
@@ -25,6 +26,8 @@ class Broker(Protocol):
     """One broker through its restarts, at one address."""
 
     address: str
+    # One folder for each partition; readable after a clean stop.
+    data: Path
 
     def start(self) -> None:
         """Start on the folder's files and wait until the broker serves clients."""
@@ -48,16 +51,17 @@ class Broker(Protocol):
 class BrokerCore:
     """`python -m broker_core` in a process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str] = SETTINGS, address: str = "") -> None:
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
-        self.address = ""
-        folder.mkdir(parents=True)
-        lines = "".join(f"{name}={value}\n" for name, value in SETTINGS.items())
+        self.address = address
+        self.data = folder / "data"
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = "".join(f"{name}={value}\n" for name, value in settings.items())
         (folder / "broker.properties").write_text(lines)
 
     def start(self) -> None:
-        """Start on the folder's files; the first start chooses a free port, which later ones keep."""
+        """Start on the folder's files; without an address, the first start chooses a port, which later ones keep."""
         output = self._folder / "output"
         port = self.address.rpartition(":")[2] or "0"
         command = [
@@ -69,7 +73,7 @@ class BrokerCore:
             "--log-level",
             "WARNING",
             "--data-dir",
-            str(self._folder / "data"),
+            str(self.data),
             "--config",
             str(self._folder / "broker.properties"),
         ]
@@ -122,6 +126,7 @@ class Apache:
         self._block = ExitStack()
         self._node: ApacheKafka | None = None
         self.address = ""
+        self.data = folder / DATA
         folder.mkdir(parents=True)
 
     def start(self) -> None:

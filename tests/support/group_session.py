@@ -5,12 +5,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
-
 from broker_core.coordinator.groups.classic.records import read_assignment, write_assignment
 from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
 from tests.support.clients import Kafka, make_topic, unique
+from tests.support.messages import filled
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import LOADING, NOT_YET, Identity
 from tests.support.waiting import wait_until
@@ -53,23 +52,19 @@ class GroupSession:
         self.client = client
         self.group = group
         self.topics = topics
-        found = (
-            client.send(
-                MetadataRequest(
-                    topics=[MetadataRequest.MetadataRequestTopic(name=topic, topic_id=NO_ID) for topic in topics],
-                    allow_auto_topic_creation=False,
-                ),
-                12,
-            ).topics
-            if topics
-            else []
-        )
+        named = [{"name": topic, "topic_id": NO_ID} for topic in topics]
+        fields = {"topics": named, "allow_auto_topic_creation": False}
+        found = self._ask(12, m.MetadataRequest, **fields).topics if topics else []
         self.ids = {topic.name: topic.topic_id for topic in found}
         # The first request for a coordinator creates the offsets topic; no other request does.
         self._retry(
-            lambda: client.send(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 4),
+            lambda: self._ask(4, m.FindCoordinatorRequest, key_type=0, coordinator_keys=[group]),
             lambda answer: answer.coordinators[0].error_code,
         )
+
+    def _ask(self, version: int, form: Any, **fields: Any) -> Any:
+        """Send a request, whose nested parts are dicts, and return the response."""
+        return self.client.send(filled(form, **fields), version)
 
     def join(self, member_id: str, **fields: Any) -> Answer:
         """Send the first heartbeat of a member, subscribed to all the topics by default."""
@@ -82,20 +77,12 @@ class GroupSession:
         self, member_id: str, epoch: int, *, owned: Partitions | None = None, version: int = 1, **fields: Any
     ) -> Answer:
         """Send one heartbeat; retried only while the coordinator loads."""
-        form = m.ConsumerGroupHeartbeatRequest
-        reported = (
-            None
-            if owned is None
-            else [
-                form.TopicPartitions(topic_id=self.ids[topic], partitions=sorted(numbers))
-                for topic, numbers in owned.items()
-            ]
-        )
+        reported = None
+        if owned is not None:
+            reported = [{"topic_id": self.ids[topic], "partitions": sorted(owned[topic])} for topic in owned]
+        fields |= {"member_id": member_id, "member_epoch": epoch, "topic_partitions": reported}
         answer = self._retry(
-            lambda: self.client.send(
-                form(group_id=self.group, member_id=member_id, member_epoch=epoch, topic_partitions=reported, **fields),
-                version,
-            ),
+            lambda: self._ask(version, m.ConsumerGroupHeartbeatRequest, group_id=self.group, **fields),
             lambda answer: answer.error_code,
         )
         return Answer(
@@ -132,58 +119,45 @@ class GroupSession:
 
     def describe(self, version: int = 1) -> Any:
         """Send one ConsumerGroupDescribe request and return its part for the group."""
-        return self.client.send(
-            m.ConsumerGroupDescribeRequest(group_ids=[self.group], include_authorized_operations=True), version
-        ).groups[0]
+        fields = {"group_ids": [self.group], "include_authorized_operations": True}
+        return self._ask(version, m.ConsumerGroupDescribeRequest, **fields).groups[0]
 
     def commit(self, member_id: str, epoch: int, *partitions: int, version: int = 9) -> set[int]:
         """Send one OffsetCommit request for partitions of the first topic and return the set of its error codes."""
-        form = m.OffsetCommitRequest
-        topic = form.OffsetCommitRequestTopic
-        name = self.topics[0]
-        place = {"topic_id": self.ids[name]} if version >= 10 else {"name": name}
-        answer = self.client.send(
-            form(
-                group_id=self.group,
-                generation_id_or_member_epoch=epoch,
-                member_id=member_id,
-                group_instance_id=None,
-                topics=[
-                    topic(
-                        partitions=[
-                            topic.OffsetCommitRequestPartition(
-                                partition_index=number,
-                                committed_offset=5,
-                                committed_leader_epoch=-1,
-                                committed_metadata="",
-                            )
-                            for number in partitions or (0,)
-                        ],
-                        **place,
-                    )
-                ],
-            ),
+        answer = self._ask(
             version,
+            m.OffsetCommitRequest,
+            group_id=self.group,
+            generation_id_or_member_epoch=epoch,
+            member_id=member_id,
+            group_instance_id=None,
+            topics=[self._committed(version >= 10, 5, *partitions or (0,))],
         )
         return {part.error_code for topic in answer.topics for part in topic.partitions}
 
+    def _committed(self, by_id: bool, offset: int, *partitions: int) -> dict[str, Any]:
+        """Return the same offset of partitions of the first topic in a request that commits them."""
+        name = self.topics[0]
+        parts = [
+            {
+                "partition_index": number,
+                "committed_offset": offset,
+                "committed_leader_epoch": -1,
+                "committed_metadata": "",
+            }
+            for number in partitions
+        ]
+        return {"partitions": parts} | ({"topic_id": self.ids[name]} if by_id else {"name": name})
+
     def fetch(self, member_id: str | None, epoch: int, *, require_stable: bool = False) -> tuple[int, int | None]:
         """Send one OffsetFetch request for partition 0 of the first topic and return error code and offset."""
-        form = m.OffsetFetchRequest.OffsetFetchRequestGroup
-        answer = self.client.send(
-            m.OffsetFetchRequest(
-                require_stable=require_stable,
-                groups=[
-                    form(
-                        group_id=self.group,
-                        member_id=member_id,
-                        member_epoch=epoch,
-                        topics=[form.OffsetFetchRequestTopics(name=self.topics[0], partition_indexes=[0])],
-                    )
-                ],
-            ),
-            9,
-        ).groups[0]
+        group = {
+            "group_id": self.group,
+            "member_id": member_id,
+            "member_epoch": epoch,
+            "topics": [{"name": self.topics[0], "partition_indexes": [0]}],
+        }
+        [answer] = self._ask(9, m.OffsetFetchRequest, require_stable=require_stable, groups=[group]).groups
         found = answer.topics[0].partitions[0] if answer.topics else None
         return answer.error_code or (found.error_code if found else 0), found.committed_offset if found else None
 
@@ -198,25 +172,17 @@ class GroupSession:
         version: int = 5,
     ) -> int:
         """Send one TxnOffsetCommit and return its error code; retried while the previous transaction completes."""
-        form = m.TxnOffsetCommitRequest
-        topic = form.TxnOffsetCommitRequestTopic
-        place = {"topic_id": self.ids[self.topics[0]]} if version >= 6 else {"name": self.topics[0]}
-        part = topic.TxnOffsetCommitRequestPartition(
-            partition_index=partition, committed_offset=7, committed_leader_epoch=-1, committed_metadata=""
-        )
         answer = self._retry(
-            lambda: self.client.send(
-                form(
-                    transactional_id=transactional_id,
-                    group_id=self.group,
-                    producer_id=producer.producer_id,
-                    producer_epoch=producer.producer_epoch,
-                    generation_id_or_member_epoch=epoch,
-                    member_id=member_id,
-                    group_instance_id=None,
-                    topics=[topic(partitions=[part], **place)],
-                ),
+            lambda: self._ask(
                 version,
+                m.TxnOffsetCommitRequest,
+                transactional_id=transactional_id,
+                group_id=self.group,
+                **producer._asdict(),
+                generation_id_or_member_epoch=epoch,
+                member_id=member_id,
+                group_instance_id=None,
+                topics=[self._committed(version >= 6, 7, partition)],
             ),
             lambda answer: answer.topics[0].partitions[0].error_code,
             NOT_YET,
@@ -233,7 +199,6 @@ class GroupSession:
         **fields: Any,
     ) -> Any:
         """Send one JoinGroup request of the classic protocol; `owned` are partitions of the first topic."""
-        form = m.JoinGroupRequest
         metadata = subscription_to(self.topics[0], owned) if subscription is None else subscription
         usual: dict[str, Any] = {
             "session_timeout_ms": 10_000,
@@ -241,33 +206,30 @@ class GroupSession:
             "group_instance_id": None,
             "protocol_type": "consumer",
         }
-        return self.client.send(
-            form(
-                group_id=self.group,
-                member_id=member_id,
-                protocols=[form.JoinGroupRequestProtocol(name=name, metadata=metadata) for name in protocols],
-                **usual | fields,
-            ),
+        return self._ask(
             9,
+            m.JoinGroupRequest,
+            group_id=self.group,
+            member_id=member_id,
+            protocols=[{"name": name, "metadata": metadata} for name in protocols],
+            **usual | fields,
         )
 
     def sync_classic(self, member_id: str, generation_id: int, **fields: Any) -> tuple[int, set[int] | None]:
         """Send one SyncGroup request; return its error code and the partitions of the first topic."""
-        form = m.SyncGroupRequest
         given = fields.pop("assignments", {})
         usual = {"group_instance_id": None, "protocol_type": "consumer", "protocol_name": "range"}
-        answer = self.client.send(
-            form(
-                group_id=self.group,
-                member_id=member_id,
-                generation_id=generation_id,
-                assignments=[
-                    form.SyncGroupRequestAssignment(member_id=each, assignment=assignment_of(self.topics[0], numbers))
-                    for each, numbers in given.items()
-                ],
-                **usual | fields,
-            ),
+        answer = self._ask(
             5,
+            m.SyncGroupRequest,
+            group_id=self.group,
+            member_id=member_id,
+            generation_id=generation_id,
+            assignments=[
+                {"member_id": each, "assignment": assignment_of(self.topics[0], numbers)}
+                for each, numbers in given.items()
+            ],
+            **usual | fields,
         )
         if answer.error_code:
             return answer.error_code, None
@@ -276,11 +238,8 @@ class GroupSession:
 
     def heartbeat_classic(self, member_id: str, generation_id: int, instance_id: str | None = None) -> int:
         """Send one Heartbeat request and return its error code."""
-        form = m.HeartbeatRequest
-        request = form(
-            group_id=self.group, member_id=member_id, generation_id=generation_id, group_instance_id=instance_id
-        )
-        return int(self.client.send(request, 4).error_code)
+        fields = {"member_id": member_id, "generation_id": generation_id, "group_instance_id": instance_id}
+        return int(self._ask(4, m.HeartbeatRequest, group_id=self.group, **fields).error_code)
 
     def enter_classic(self, **fields: Any) -> tuple[str, int]:
         """Join with the classic protocol, with a member id from the coordinator, and return id and generation."""
@@ -291,25 +250,19 @@ class GroupSession:
 
     def describe_classic(self) -> Any:
         """Send one DescribeGroups request and return its part for the group."""
-        form = m.DescribeGroupsRequest
-        return self.client.send(form(groups=[self.group], include_authorized_operations=False), 6).groups[0]
+        fields = {"groups": [self.group], "include_authorized_operations": False}
+        return self._ask(6, m.DescribeGroupsRequest, **fields).groups[0]
 
     def listing(self) -> tuple[str, str, str] | None:
         """Return the group's type, state and protocol type from the list of groups, None if it is not there."""
-        groups = self.client.send(m.ListGroupsRequest(states_filter=[], types_filter=[]), 5).groups
+        groups = self._ask(5, m.ListGroupsRequest, states_filter=[], types_filter=[]).groups
         found = [each for each in groups if each.group_id == self.group]
         return (found[0].group_type, found[0].group_state, found[0].protocol_type) if found else None
 
     def leave_classic(self, member_id: str, instance_id: str | None = None) -> int:
         """Send one LeaveGroup request of the classic protocol and return the member's error code."""
-        form = m.LeaveGroupRequest
-        answer = self.client.send(
-            form(
-                group_id=self.group,
-                members=[form.MemberIdentity(member_id=member_id, group_instance_id=instance_id, reason="")],
-            ),
-            5,
-        )
+        member = {"member_id": member_id, "group_instance_id": instance_id, "reason": ""}
+        answer = self._ask(5, m.LeaveGroupRequest, group_id=self.group, members=[member])
         return int(answer.members[0].error_code)
 
     @staticmethod

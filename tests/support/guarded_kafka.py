@@ -8,15 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
-from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-
 from broker_core import EmbeddedBroker
 from broker_core.config import STANDARD_AUTHORIZER
 from broker_core.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
+from broker_core.wire import messages as m
 from tests.support.clients import make_topic, unique
 from tests.support.listener_brokers import listening
-from tests.support.messages import EVERY_ACL
+from tests.support.messages import EVERY_ACL, filled
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
 from tests.support.waiting import wait_until
@@ -74,33 +72,26 @@ def guarded_kafka(kind: str, folder: Path, more_settings: Mapping[str, str] | No
 def log_in(kafka: GuardedKafka, user: str) -> RawClient:
     """Return an authenticated connection of a user."""
     client = RawClient(kafka.sasl_address)
-    assert client.send(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
-    answer = client.send(SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{PASSWORD}".encode()), 2)
+    assert client.send(m.SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+    answer = client.send(m.SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{PASSWORD}".encode()), 2)
     assert answer.error_code == 0, answer
     return client
 
 
 def create_acls(client: RawClient, *creations: Mapping[str, Any]) -> list[int]:
     """Send one CreateAcls request and return the error codes."""
-    form = CreateAclsRequest.AclCreation
-    answer = client.send(CreateAclsRequest(creations=[form(**creation) for creation in creations]), 3)
+    answer = client.send(filled(m.CreateAclsRequest, creations=[*creations]), 3)
     return [result.error_code for result in answer.results]
 
 
 def list_acls(client: RawClient, **chosen: Any) -> set[tuple[Any, ...]]:
     """Send one DescribeAcls request with this filter; return type, pattern, name and entry of each ACL."""
-    answer = client.send(DescribeAclsRequest(**EVERY_ACL | chosen), 3)
+    answer = client.send(m.DescribeAclsRequest(**EVERY_ACL | chosen), 3)
     assert answer.error_code == 0, answer
+    places = ("resource_type", "pattern_type", "resource_name")
+    entries = ("principal", "host", "operation", "permission_type")
     return {
-        (
-            found.resource_type,
-            found.pattern_type,
-            found.resource_name,
-            acl.principal,
-            acl.host,
-            acl.operation,
-            acl.permission_type,
-        )
+        (*(getattr(found, name) for name in places), *(getattr(acl, name) for name in entries))
         for found in answer.resources
         for acl in found.acls
     }
@@ -108,8 +99,7 @@ def list_acls(client: RawClient, **chosen: Any) -> set[tuple[Any, ...]]:
 
 def delete_acls(client: RawClient, *filters: Mapping[str, Any]) -> list[tuple[int, int]]:
     """Send one DeleteAcls request; return error code and number of ACLs for each filter."""
-    form = DeleteAclsRequest.DeleteAclsFilter
-    answer = client.send(DeleteAclsRequest(filters=[form(**{**EVERY_ACL, **each}) for each in filters]), 3)
+    answer = client.send(filled(m.DeleteAclsRequest, filters=[{**EVERY_ACL, **each} for each in filters]), 3)
     return [(result.error_code, len(result.matching_acls)) for result in answer.filter_results]
 
 

@@ -1,7 +1,5 @@
 """The brokers of the interoperability scenarios, of both kinds."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -11,6 +9,8 @@ from broker_core import EmbeddedBroker
 from broker_core.wire import messages as m
 from tests.support.apache_kafka import apache_kafka, free_ports
 from tests.support.both_brokers import SETTINGS
+from tests.support.broker_processes import BrokerCore
+from tests.support.messages import filled
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
 
@@ -26,8 +26,6 @@ BOUNCED = SETTINGS | {"transaction.abort.timed.out.transaction.cleanup.interval.
 BROKERS_IN_CLUSTER = 3
 UPGRADE, SAFE_DOWNGRADE = 1, 2
 NEWEST_VERSION = 2
-STOP_S = 30
-ROOT = Path(__file__).parents[2]
 
 
 class Running(Protocol):
@@ -61,86 +59,39 @@ def at_version(running: "Broker", version: int) -> Iterator[None]:
 
 def _set_version(running: "Broker", version: int) -> None:
     def level() -> int:
-        answer = client.send(m.ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4)
-        return next(
-            (
-                feature.max_version_level
-                for feature in answer.finalized_features
-                if feature.name == "transaction.version"
-            ),
-            0,
-        )
+        request = m.ApiVersionsRequest(client_software_name="t", client_software_version="1")
+        levels = {each.name: each.max_version_level for each in client.send(request, 4).finalized_features}
+        return levels.get("transaction.version", 0)
 
     with RawClient(running.bootstrap_servers) as client:
         before = level()
         if before == version:
             return
-        form = m.UpdateFeaturesRequest.FeatureUpdateKey
-        assert (
-            client.send(
-                m.UpdateFeaturesRequest(
-                    validate_only=False,
-                    feature_updates=[
-                        form(
-                            feature="transaction.version",
-                            max_version_level=version,
-                            upgrade_type=SAFE_DOWNGRADE if version < before else UPGRADE,
-                        )
-                    ],
-                ),
-                2,
-            ).error_code
-            == 0
-        )
+        kind = SAFE_DOWNGRADE if version < before else UPGRADE
+        change = {"feature": "transaction.version", "max_version_level": version, "upgrade_type": kind}
+        request = filled(m.UpdateFeaturesRequest, validate_only=False, feature_updates=[change])
+        assert client.send(request, 2).error_code == 0
         wait_until(lambda: level() == version, f"transaction.version {version}")
 
 
-class CoreProcess:
+class CoreProcess(BrokerCore):
     """Run `python -m broker_core` on a folder until the block ends."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str], port: int) -> None:
-        self.bootstrap_servers = f"127.0.0.1:{port}"
-        self._output = folder / "output"
-        config = folder / "broker.properties"
-        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        self._command = [
-            sys.executable,
-            "-m",
-            "broker_core",
-            "--port",
-            str(port),
-            "--data-dir",
-            str(folder / "data"),
-            "--config",
-            str(config),
-            "--log-level",
-            "WARNING",
-        ]
+        super().__init__(folder, settings, f"127.0.0.1:{port}")
+        self.bootstrap_servers = self.address
 
     def __enter__(self) -> Self:
-        with self._output.open("wb") as output:
-            self._process = subprocess.Popen(
-                self._command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            )
-
-        def listens() -> bool:
-            assert self._process.poll() is None, self._output.read_text()[-2000:]
-            return "is listening on" in self._output.read_text()
-
-        wait_until(listens, "broker_core listens")
+        self.start()
         return self
 
-    def kill(self) -> None:
-        """Kill the process, as in a crash."""
-        self._process.kill()
-        self._process.wait()
-
     def __exit__(self, *_: object) -> None:
-        self._process.terminate()
+        assert self._process is not None
         try:
-            self._process.wait(STOP_S)
+            if self._process.poll() is None:
+                self.stop()
         finally:
-            self.kill()
+            self.close()
 
 
 class Killable(Running, Protocol):

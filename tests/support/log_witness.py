@@ -2,11 +2,10 @@
 
 from typing import Any, NamedTuple, cast
 
-from kafka.protocol.admin import DescribeGroupsRequest, DescribeProducersRequest, DescribeTransactionsRequest
-from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest
-
+from broker_core.wire import messages as m
 from tests.support.clients import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED, Kafka, end_offset, read_to_end
 from tests.support.log_history import GROUPS, PARTITIONS, TRANSACTIONAL_IDS, History
+from tests.support.messages import filled
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
 
@@ -128,19 +127,17 @@ def _aborted(client: RawClient, topic: str, number: int, records: list[SeenRecor
 
 
 def _find(client: RawClient, topic: str, number: int, timestamp_ms: int, level: int) -> tuple[int, int]:
-    topics = ListOffsetsRequest.ListOffsetsTopic
-    part = topics.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=timestamp_ms)
-    answer = client.send(
-        ListOffsetsRequest(replica_id=-1, isolation_level=level, topics=[topics(name=topic, partitions=[part])]), 5
-    )
+    part = {"partition_index": number, "current_leader_epoch": -1, "timestamp": timestamp_ms}
+    topics = [{"name": topic, "partitions": [part]}]
+    answer = client.send(filled(m.ListOffsetsRequest, replica_id=-1, isolation_level=level, topics=topics), 5)
     found = answer.topics[0].partitions[0]
     assert found.error_code == 0
     return found.offset, found.timestamp
 
 
 def _producers(client: RawClient, topic: str, number: int) -> set[SeenProducer]:
-    request = DescribeProducersRequest
-    answer = client.send(request(topics=[request.TopicRequest(name=topic, partition_indexes=[number])]), 0)
+    topics = [{"name": topic, "partition_indexes": [number]}]
+    answer = client.send(filled(m.DescribeProducersRequest, topics=topics), 0)
     part = answer.topics[0].partitions[0]
     assert part.error_code == 0
     return {
@@ -157,7 +154,7 @@ def _producers(client: RawClient, topic: str, number: int) -> set[SeenProducer]:
 
 
 def _transaction(client: RawClient, transactional_id: str) -> SeenTransaction:
-    answer = client.send(DescribeTransactionsRequest(transactional_ids=[transactional_id]), 0).transaction_states[0]
+    answer = client.send(m.DescribeTransactionsRequest(transactional_ids=[transactional_id]), 0).transaction_states[0]
     assert answer.error_code == 0
     return SeenTransaction(
         answer.transaction_state,
@@ -170,7 +167,7 @@ def _transaction(client: RawClient, transactional_id: str) -> SeenTransaction:
 
 
 def _group(client: RawClient, group: str) -> SeenGroup:
-    described = client.send(DescribeGroupsRequest(groups=[group], include_authorized_operations=False), 5).groups[0]
+    described = client.send(m.DescribeGroupsRequest(groups=[group], include_authorized_operations=False), 5).groups[0]
     assert described.error_code == 0
     return SeenGroup(
         {
@@ -201,6 +198,6 @@ def _group(client: RawClient, group: str) -> SeenGroup:
 
 def fetch_offsets(client: RawClient, group: str, *, require_stable: bool = False) -> dict[tuple[str, int], Any]:
     """Send one OffsetFetch request for all partitions of a group and return its parts."""
-    answer = client.send(OffsetFetchRequest(group_id=group, topics=None, require_stable=require_stable), 7)
+    answer = client.send(m.OffsetFetchRequest(group_id=group, topics=None, require_stable=require_stable), 7)
     assert answer.error_code == 0
     return {(topic.name, part.partition_index): part for topic in answer.topics for part in topic.partitions}

@@ -4,20 +4,10 @@ import time
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsRequest, ListTransactionsRequest
-from kafka.protocol.consumer import FetchRequest, OffsetCommitRequest, OffsetFetchRequest
-from kafka.protocol.metadata import FindCoordinatorRequest
-from kafka.protocol.producer import (
-    AddOffsetsToTxnRequest,
-    AddPartitionsToTxnRequest,
-    EndTxnRequest,
-    InitProducerIdRequest,
-    ProduceRequest,
-    TxnOffsetCommitRequest,
-    WriteTxnMarkersRequest,
-)
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from broker_core.wire import messages as m
+from tests.support.messages import filled
 from tests.support.raw_client import RawClient
 
 DEADLINE_S = 30
@@ -63,6 +53,12 @@ def record_batch(
     return bytes(builder.build())
 
 
+def _committed(topic: str, offset: int) -> dict[str, Any]:
+    """Return an offset of partition 0 in a request that commits it."""
+    part = {"partition_index": 0, "committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": ""}
+    return {"name": topic, "partitions": [part]}
+
+
 class RawSession:
     """One connection and one transactional id."""
 
@@ -72,7 +68,11 @@ class RawSession:
         if transactional_id:
             # The first request for a coordinator creates its topic; no other request does.
             for key_type in (0, 1):
-                client.send(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[transactional_id]), 4)
+                self._ask(4, m.FindCoordinatorRequest, key_type=key_type, coordinator_keys=[transactional_id])
+
+    def _ask(self, version: int, form: Any, **fields: Any) -> Any:
+        """Send a request, whose nested parts are dicts, and return the response."""
+        return self.client.send(filled(form, **fields), version)
 
     def init(self, *, expected: Identity = NOBODY, timeout_ms: int = 60_000, version: int = 5) -> tuple[int, Identity]:
         """Send one InitProducerId; retried only while the coordinator loads."""
@@ -85,28 +85,25 @@ class RawSession:
         return identity
 
     def _init(self, expected: Identity, timeout_ms: int, version: int) -> tuple[int, Identity]:
-        answer = self.client.send(
-            InitProducerIdRequest(
-                transactional_id=self.transactional_id,
-                transaction_timeout_ms=timeout_ms,
-                producer_id=expected.producer_id,
-                producer_epoch=expected.producer_epoch,
-            ),
+        answer = self._ask(
             version,
+            m.InitProducerIdRequest,
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            producer_id=expected.producer_id,
+            producer_epoch=expected.producer_epoch,
         )
         return answer.error_code, Identity(answer.producer_id, answer.producer_epoch)
 
     def add(self, identity: Identity, topic: str, *partitions: int, version: int = 3) -> set[int]:
         """Send one AddPartitionsToTxn and return the set of its error codes."""
-        request = AddPartitionsToTxnRequest
-        answer = self.client.send(
-            request(
-                v3_and_below_transactional_id=self.transactional_id,
-                v3_and_below_producer_id=identity.producer_id,
-                v3_and_below_producer_epoch=identity.producer_epoch,
-                v3_and_below_topics=[request.AddPartitionsToTxnTopic(name=topic, partitions=list(partitions) or [0])],
-            ),
+        answer = self._ask(
             version,
+            m.AddPartitionsToTxnRequest,
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=identity.producer_id,
+            v3_and_below_producer_epoch=identity.producer_epoch,
+            v3_and_below_topics=[{"name": topic, "partitions": list(partitions) or [0]}],
         )
         return {
             part.partition_error_code
@@ -121,15 +118,11 @@ class RawSession:
 
     def add_offsets(self, identity: Identity, group: str, *, version: int = 3) -> int:
         """Send one AddOffsetsToTxn and return its error code."""
-        return self.client.send(
-            AddOffsetsToTxnRequest(
-                transactional_id=self.transactional_id,
-                producer_id=identity.producer_id,
-                producer_epoch=identity.producer_epoch,
-                group_id=group,
-            ),
-            version,
-        ).error_code
+        return self._ask(version, m.AddOffsetsToTxnRequest, **self._of(identity), group_id=group).error_code
+
+    def _of(self, identity: Identity) -> dict[str, Any]:
+        """Return the fields of a request that name the transaction."""
+        return {"transactional_id": self.transactional_id, **identity._asdict()}
 
     def end(self, identity: Identity, *, commit: bool, version: int) -> tuple[int, Identity]:
         """Send one EndTxn; retried only while the coordinator loads."""
@@ -140,15 +133,7 @@ class RawSession:
         return self._retry(lambda: self._end(identity, commit, version), NOT_YET)
 
     def _end(self, identity: Identity, commit: bool, version: int) -> tuple[int, Identity]:
-        answer = self.client.send(
-            EndTxnRequest(
-                transactional_id=self.transactional_id,
-                producer_id=identity.producer_id,
-                producer_epoch=identity.producer_epoch,
-                committed=commit,
-            ),
-            version,
-        )
+        answer = self._ask(version, m.EndTxnRequest, **self._of(identity), committed=commit)
         return answer.error_code, Identity(answer.producer_id, answer.producer_epoch)
 
     def produce(self, topic: str, batch: bytes, *, version: int, partition: int = 0) -> tuple[int, int]:
@@ -161,18 +146,13 @@ class RawSession:
 
     def produce_once(self, topic: str, batch: bytes, *, version: int, partition: int = 0) -> Any:
         """Send one Produce and return the partition's part of the response."""
-        request = ProduceRequest
-        data = request.TopicProduceData
-        answer = self.client.send(
-            request(
-                transactional_id=self.transactional_id,
-                acks=-1,
-                timeout_ms=30_000,
-                topic_data=[
-                    data(name=topic, partition_data=[data.PartitionProduceData(index=partition, records=batch)])
-                ],
-            ),
+        answer = self._ask(
             version,
+            m.ProduceRequest,
+            transactional_id=self.transactional_id,
+            acks=-1,
+            timeout_ms=30_000,
+            topic_data=[{"name": topic, "partition_data": [{"index": partition, "records": batch}]}],
         )
         return answer.responses[0].partition_responses[0]
 
@@ -180,40 +160,30 @@ class RawSession:
         self, topic: str, offset: int, *, isolation: int, version: int = 12, partition: int = 0, last_epoch: int = -1
     ) -> Any:
         """Send one Fetch outside any session and return the partition's part of the response."""
-        request = FetchRequest
-        topics = request.FetchTopic
-        answer = self.client.send(
-            request(
-                max_wait_ms=0,
-                min_bytes=0,
-                max_bytes=1 << 20,
-                isolation_level=isolation,
-                rack_id="",
-                topics=[
-                    topics(
-                        topic=topic,
-                        partitions=[
-                            topics.FetchPartition(
-                                partition=partition,
-                                fetch_offset=offset,
-                                partition_max_bytes=1 << 20,
-                                last_fetched_epoch=last_epoch,
-                            )
-                        ],
-                    )
-                ],
-                forgotten_topics_data=[],
-            ),
+        wanted = {
+            "partition": partition,
+            "fetch_offset": offset,
+            "partition_max_bytes": 1 << 20,
+            "last_fetched_epoch": last_epoch,
+        }
+        answer = self._ask(
             version,
+            m.FetchRequest,
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=1 << 20,
+            isolation_level=isolation,
+            rack_id="",
+            topics=[{"topic": topic, "partitions": [wanted]}],
+            forgotten_topics_data=[],
         )
         assert answer.error_code == 0
         return answer.responses[0].partitions[0]
 
     def describe(self) -> Any:
         """Send one DescribeTransactions for this transactional id."""
-        return self.client.send(
-            DescribeTransactionsRequest(transactional_ids=[self.transactional_id]), 0
-        ).transaction_states[0]
+        answer = self._ask(0, m.DescribeTransactionsRequest, transactional_ids=[self.transactional_id])
+        return answer.transaction_states[0]
 
     def list_answer(
         self,
@@ -225,14 +195,13 @@ class RawSession:
         version: int = 2,
     ) -> Any:
         """Send one ListTransactions and return the response."""
-        return self.client.send(
-            ListTransactionsRequest(
-                state_filters=[*states],
-                producer_id_filters=[*producer_ids],
-                duration_filter=duration_ms,
-                transactional_id_pattern=pattern,
-            ),
+        return self._ask(
             version,
+            m.ListTransactionsRequest,
+            state_filters=[*states],
+            producer_id_filters=[*producer_ids],
+            duration_filter=duration_ms,
+            transactional_id_pattern=pattern,
         )
 
     def list(self, **filters: Any) -> dict[str, tuple[int, str]]:
@@ -245,12 +214,8 @@ class RawSession:
 
     def producers(self, topic: str) -> Any:
         """Send one DescribeProducers for partition 0 and return its part of the response."""
-        request = DescribeProducersRequest
-        return (
-            self.client.send(request(topics=[request.TopicRequest(name=topic, partition_indexes=[0])]), 0)
-            .topics[0]
-            .partitions[0]
-        )
+        answer = self._ask(0, m.DescribeProducersRequest, topics=[{"name": topic, "partition_indexes": [0]}])
+        return answer.topics[0].partitions[0]
 
     def write_marker(
         self,
@@ -264,45 +229,29 @@ class RawSession:
         version: int = 2,
     ) -> int:
         """Send one WriteTxnMarkers, as a coordinator would, and return its error code."""
-        marker = WriteTxnMarkersRequest.WritableTxnMarker
-        answer = self.client.send(
-            WriteTxnMarkersRequest(
-                markers=[
-                    marker(
-                        producer_id=identity.producer_id,
-                        producer_epoch=identity.producer_epoch,
-                        transaction_result=commit,
-                        topics=[marker.WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
-                        coordinator_epoch=coordinator_epoch,
-                        transaction_version=transaction_version,
-                    )
-                ]
-            ),
-            version,
-        )
+        marker = {
+            **identity._asdict(),
+            "transaction_result": commit,
+            "topics": [{"name": topic, "partition_indexes": [partition]}],
+            "coordinator_epoch": coordinator_epoch,
+            "transaction_version": transaction_version,
+        }
+        answer = self._ask(version, m.WriteTxnMarkersRequest, markers=[marker])
         return answer.markers[0].topics[0].partitions[0].error_code
 
     def commit_in_transaction(self, identity: Identity, group: str, topic: str, offset: int, *, version: int) -> int:
         """Send one TxnOffsetCommit of a group without members and return its error code."""
-        request = TxnOffsetCommitRequest
-        topics = request.TxnOffsetCommitRequestTopic
-        part = topics.TxnOffsetCommitRequestPartition(
-            partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
-        )
 
         def send() -> tuple[int, None]:
-            answer = self.client.send(
-                request(
-                    transactional_id=self.transactional_id,
-                    group_id=group,
-                    producer_id=identity.producer_id,
-                    producer_epoch=identity.producer_epoch,
-                    generation_id=-1,
-                    member_id="",
-                    group_instance_id=None,
-                    topics=[topics(name=topic, partitions=[part])],
-                ),
+            answer = self._ask(
                 version,
+                m.TxnOffsetCommitRequest,
+                **self._of(identity),
+                group_id=group,
+                generation_id_or_member_epoch=-1,
+                member_id="",
+                group_instance_id=None,
+                topics=[_committed(topic, offset)],
             )
             return answer.topics[0].partitions[0].error_code, None
 
@@ -310,34 +259,21 @@ class RawSession:
 
     def commit_plainly(self, group: str, topic: str, offset: int) -> int:
         """Send one OffsetCommit outside the transaction and return its error code."""
-        request = OffsetCommitRequest
-        topics = request.OffsetCommitRequestTopic
-        part = topics.OffsetCommitRequestPartition(
-            partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
-        )
-        answer = self.client.send(
-            request(
-                group_id=group,
-                generation_id_or_member_epoch=-1,
-                member_id="",
-                group_instance_id=None,
-                topics=[topics(name=topic, partitions=[part])],
-            ),
+        answer = self._ask(
             8,
+            m.OffsetCommitRequest,
+            group_id=group,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=[_committed(topic, offset)],
         )
         return answer.topics[0].partitions[0].error_code
 
     def committed(self, group: str, topic: str, *, require_stable: bool) -> tuple[int, int]:
         """Send one OffsetFetch and return error code and offset."""
-        request = OffsetFetchRequest
-        answer = self.client.send(
-            request(
-                group_id=group,
-                topics=[request.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])],
-                require_stable=require_stable,
-            ),
-            7,
-        )
+        topics = [{"name": topic, "partition_indexes": [0]}]
+        answer = self._ask(7, m.OffsetFetchRequest, group_id=group, topics=topics, require_stable=require_stable)
         part = answer.topics[0].partitions[0]
         return part.error_code or answer.error_code, part.committed_offset
 

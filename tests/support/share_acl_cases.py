@@ -10,7 +10,7 @@ from typing import Any
 from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation
 from broker_core.wire import messages as m
-from tests.support.acl_cases import Case
+from tests.support.acl_cases import Case, answer_of
 from tests.support.acl_cases import case as case_of
 from tests.support.guarded_kafka import Stage
 from tests.support.share_session import ACCEPT, ShareMember
@@ -74,8 +74,8 @@ def share_group_heartbeat(stage: Stage) -> tuple[int, str | None]:
 )
 def share_group_describe(stage: Stage) -> tuple[int, str | None, int, set[int] | None]:
     _root_member(stage)
-    request = m.ShareGroupDescribeRequest(group_ids=[stage.group], include_authorized_operations=True)
-    [group] = stage.client.send(request, 1).groups
+    fields = {"group_ids": [stage.group], "include_authorized_operations": True}
+    [group] = answer_of(stage, 1, m.ShareGroupDescribeRequest, **fields).groups
     operations = group.authorized_operations
     if not isinstance(operations, int):
         return int(group.error_code), group.error_message, len(group.members), operations and set(operations)
@@ -112,16 +112,14 @@ def share_acknowledge(stage: Stage) -> int:
 @case((DESCRIBE, "cluster"), (CLUSTER_ACTION, "cluster"), answers=(31, 31, 0))
 def find_share_coordinator(stage: Stage) -> int:
     key = f"{stage.group}:AAAAAAAAAAAAAAAAAAAAAA:0"
-    request = m.FindCoordinatorRequest(key_type=2, coordinator_keys=[key])
-    return int(stage.client.send(request, 6).coordinators[0].error_code)
+    return answer_of(stage, 6, m.FindCoordinatorRequest, key_type=2, coordinator_keys=[key]).coordinators[0].error_code
 
 
-def _state_of(stage: Stage, request: Any, data: str, version: int = 0, **values: Any) -> tuple[int, str | None]:
+def _state_of(stage: Stage, form: Any, version: int = 0, **values: Any) -> tuple[int, str | None]:
     """Send a request about one state of a share partition that the administrator has initialized."""
     member = _root_member(stage)
-    form = getattr(request, data)
-    topics = [form(topic_id=member.topic_id, partitions=[form.PartitionData(partition=0, **values)])]
-    answer = stage.client.send(request(group_id=stage.group, topics=topics), version)
+    topic = {"topic_id": member.topic_id, "partitions": [{"partition": 0, **values}]}
+    answer = answer_of(stage, version, form, group_id=stage.group, topics=[topic])
     [[partition]] = [topic.partitions for topic in answer.results]
     return int(partition.error_code), partition.error_message
 
@@ -131,30 +129,28 @@ _BY_CLUSTER = ((31, _CLUSTER_REFUSED), (0, None))
 
 @case((CLUSTER_ACTION, "cluster"), answers=_BY_CLUSTER)
 def initialize_share_group_state(stage: Stage) -> tuple[int, str | None]:
-    return _state_of(stage, m.InitializeShareGroupStateRequest, "InitializeStateData", state_epoch=99, start_offset=0)
+    return _state_of(stage, m.InitializeShareGroupStateRequest, state_epoch=99, start_offset=0)
 
 
 @case((CLUSTER_ACTION, "cluster"), answers=_BY_CLUSTER)
 def read_share_group_state(stage: Stage) -> tuple[int, str | None]:
-    return _state_of(stage, m.ReadShareGroupStateRequest, "ReadStateData", leader_epoch=99)
+    return _state_of(stage, m.ReadShareGroupStateRequest, leader_epoch=99)
 
 
 @case((CLUSTER_ACTION, "cluster"), answers=_BY_CLUSTER)
 def write_share_group_state(stage: Stage) -> tuple[int, str | None]:
     values = {"start_offset": 0, "delivery_complete_count": 0, "state_batches": []}
-    return _state_of(
-        stage, m.WriteShareGroupStateRequest, "WriteStateData", 1, state_epoch=99, leader_epoch=99, **values
-    )
+    return _state_of(stage, m.WriteShareGroupStateRequest, 1, state_epoch=99, leader_epoch=99, **values)
 
 
 @case((CLUSTER_ACTION, "cluster"), answers=_BY_CLUSTER)
 def delete_share_group_state(stage: Stage) -> tuple[int, str | None]:
-    return _state_of(stage, m.DeleteShareGroupStateRequest, "DeleteStateData")
+    return _state_of(stage, m.DeleteShareGroupStateRequest)
 
 
 @case((CLUSTER_ACTION, "cluster"), answers=_BY_CLUSTER)
 def read_share_group_state_summary(stage: Stage) -> tuple[int, str | None]:
-    return _state_of(stage, m.ReadShareGroupStateSummaryRequest, "ReadStateSummaryData", 1, leader_epoch=0)
+    return _state_of(stage, m.ReadShareGroupStateSummaryRequest, 1, leader_epoch=0)
 
 
 # Rule G.1/20
@@ -182,9 +178,8 @@ def _answer(group: Any, parts: Iterable[Any]) -> _Answer:
 
 def _described_offsets(stage: Stage, topics: list[Any] | None) -> _Answer:
     _root_member(stage)
-    form = m.DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
-    request = m.DescribeShareGroupOffsetsRequest(groups=[form(group_id=stage.group, topics=topics)])
-    [group] = stage.client.send(request, 1).groups
+    groups = [{"group_id": stage.group, "topics": topics}]
+    [group] = answer_of(stage, 1, m.DescribeShareGroupOffsetsRequest, groups=groups).groups
     return _answer(group, (part for topic in group.topics for part in topic.partitions))
 
 
@@ -194,66 +189,44 @@ def _described_offsets(stage: Stage, topics: list[Any] | None) -> _Answer:
     answers=((30, None, []), (0, None, [(29, _TOPIC_REFUSED)]), (0, None, [(0, None)])),
 )
 def describe_share_group_offsets(stage: Stage) -> _Answer:
-    form = m.DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
-    return _described_offsets(
-        stage, [form.DescribeShareGroupOffsetsRequestTopic(topic_name=stage.topic, partitions=[0])]
-    )
+    return _described_offsets(stage, [{"topic_name": stage.topic, "partitions": [0]}])
 
 
-@case(
-    (DESCRIBE, "group"),
-    (DESCRIBE, "topic"),
-    answers=((30, None, []), (0, None, []), (0, None, [(0, None)])),
-)
+@case((DESCRIBE, "group"), (DESCRIBE, "topic"), answers=((30, None, []), (0, None, []), (0, None, [(0, None)])))
 def describe_all_share_group_offsets(stage: Stage) -> _Answer:
     return _described_offsets(stage, None)
 
 
-@case(
-    (DESCRIBE, "group"),
-    (READ, "group"),
-    (DESCRIBE, "topic"),
-    (READ, "topic"),
-    answers=_OFFSETS_ANSWERS,
-)
+@case((DESCRIBE, "group"), (READ, "group"), (DESCRIBE, "topic"), (READ, "topic"), answers=_OFFSETS_ANSWERS)
 def alter_share_group_offsets(stage: Stage) -> _Answer:
     _empty_group(stage)
-    form = m.AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
-    partition = form.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0)
-    topics = [form(topic_name=stage.topic, partitions=[partition])]
-    answer = stage.client.send(m.AlterShareGroupOffsetsRequest(group_id=stage.group, topics=topics), 0)
+    partition = {"partition_index": 0, "start_offset": 0}
+    topics = [{"topic_name": stage.topic, "partitions": [partition]}]
+    answer = answer_of(stage, 0, m.AlterShareGroupOffsetsRequest, group_id=stage.group, topics=topics)
     return _answer(answer, (part for topic in answer.responses for part in topic.partitions))
 
 
-@case(
-    (READ, "group"),
-    (DELETE, "group"),
-    (DESCRIBE, "topic"),
-    (READ, "topic"),
-    answers=_OFFSETS_ANSWERS,
-)
+@case((READ, "group"), (DELETE, "group"), (DESCRIBE, "topic"), (READ, "topic"), answers=_OFFSETS_ANSWERS)
 def delete_share_group_offsets(stage: Stage) -> _Answer:
     _empty_group(stage)
-    form = m.DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic
-    request = m.DeleteShareGroupOffsetsRequest(group_id=stage.group, topics=[form(topic_name=stage.topic)])
-    answer = stage.client.send(request, 0)
+    topics = [{"topic_name": stage.topic}]
+    answer = answer_of(stage, 0, m.DeleteShareGroupOffsetsRequest, group_id=stage.group, topics=topics)
     return _answer(answer, answer.responses)
 
 
 @case((READ, "group"), (DELETE, "group"), answers=(30, 30, 0))
 def delete_a_share_group(stage: Stage) -> int:
     _empty_group(stage)
-    request = m.DeleteGroupsRequest(groups_names=[stage.group])
-    code = stage.notes.get("deleted")
-    if code is None:
-        code = int(stage.client.send(request, 2).results[0].error_code)
-        if not code:
-            stage.notes["deleted"] = code
-    return int(code)
+    if "deleted" in stage.notes:
+        return 0
+    code: int = answer_of(stage, 2, m.DeleteGroupsRequest, groups_names=[stage.group]).results[0].error_code
+    if not code:
+        stage.notes["deleted"] = True
+    return code
 
 
 @case((READ, "topic"), (DESCRIBE, "group"), answers=(set(), set(), {"share"}))
 def list_share_groups(stage: Stage) -> set[str]:
     _root_member(stage)
-    groups = stage.client.send(m.ListGroupsRequest(states_filter=[], types_filter=["share"]), 5).groups
+    groups = answer_of(stage, 5, m.ListGroupsRequest, states_filter=[], types_filter=["share"]).groups
     return {group.group_type for group in groups if group.group_id == stage.group}

@@ -8,7 +8,7 @@ from broker_core.security.acls import Operation, PatternType, Permission, Resour
 from broker_core.security.principals import user
 from broker_core.wire import messages as m
 from tests.support.direct import DirectClient, direct_cluster
-from tests.support.messages import EVERY_ACL
+from tests.support.messages import EVERY_ACL, filled
 
 SETTINGS = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:root"}
 
@@ -37,25 +37,19 @@ class AclWorld:
         host: str = "*",
     ) -> None:
         """Create an ACL."""
-        answer = self.root.ask(
-            m.CreateAclsRequest(
-                creations=[
-                    m.CreateAclsRequest.AclCreation(
-                        resource_type=resource_type,
-                        resource_name=name,
-                        resource_pattern_type=pattern,
-                        principal=who,
-                        host=host,
-                        operation=operation,
-                        permission_type=permission,
-                    )
-                ]
-            ),
-            3,
-        )
+        creation = {
+            "resource_type": resource_type,
+            "resource_name": name,
+            "resource_pattern_type": pattern,
+            "principal": who,
+            "host": host,
+            "operation": operation,
+            "permission_type": permission,
+        }
+        answer = self.root.ask(filled(m.CreateAclsRequest, creations=[creation]), 3)
         assert [result.error_code for result in answer.results] == [0], answer
 
     def revoke_all(self) -> None:
         """Delete every ACL."""
-        form = m.DeleteAclsRequest.DeleteAclsFilter
-        assert self.root.ask(m.DeleteAclsRequest(filters=[form(**EVERY_ACL)]), 3).filter_results[0].error_code == 0
+        [result] = self.root.ask(filled(m.DeleteAclsRequest, filters=[EVERY_ACL]), 3).filter_results
+        assert result.error_code == 0

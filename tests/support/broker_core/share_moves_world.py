@@ -16,6 +16,7 @@ from broker_core.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, T
 from broker_core.wire import messages as m
 from tests.support.broker_core.requests import produced
 from tests.support.direct import DirectClient, direct_cluster
+from tests.support.messages import filled
 
 GROUP, TOPIC, MEMBER = "group", "t", "member"
 PLACE = TopicPartition(TOPIC, 0)
@@ -138,22 +139,20 @@ class ShareMovesWorld:
     def fetch(self, member: str = MEMBER, broker: int | None = None) -> Fetched:
         """Fetch from a broker without waiting."""
         place = (member, broker or self.leader())
-        form = m.ShareFetchRequest.FetchTopic
-        answer = self.client(place[1], member).ask(
-            m.ShareFetchRequest(
-                group_id=GROUP,
-                member_id=member,
-                share_session_epoch=self._sessions.get(place, 0),
-                max_wait_ms=0,
-                min_bytes=1,
-                max_bytes=1 << 20,
-                max_records=500,
-                batch_size=500,
-                topics=[form(topic_id=self.topic_id, partitions=[form.FetchPartition(partition_index=0)])],
-                forgotten_topics_data=[],
-            ),
-            2,
+        request = filled(
+            m.ShareFetchRequest,
+            group_id=GROUP,
+            member_id=member,
+            share_session_epoch=self._sessions.get(place, 0),
+            max_wait_ms=0,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            max_records=500,
+            batch_size=500,
+            topics=[{"topic_id": self.topic_id, "partitions": [{"partition_index": 0}]}],
+            forgotten_topics_data=[],
         )
+        answer = self.client(place[1], member).ask(request, 2)
         if answer.error_code:
             return Fetched(ErrorCode(answer.error_code), [], (0, 0), [])
         self._sessions[place] = self._sessions.get(place, 0) + 1
@@ -173,21 +172,17 @@ class ShareMovesWorld:
     ) -> ErrorCode:
         """Acknowledge a range; return the error of the request or of the partition."""
         place = (member, broker or self.leader())
-        form = m.ShareAcknowledgeRequest.AcknowledgeTopic
-        batch = form.AcknowledgePartition.AcknowledgementBatch(
-            first_offset=first, last_offset=last, acknowledge_types=[kind]
+        batch = {"first_offset": first, "last_offset": last, "acknowledge_types": [kind]}
+        partition = {"partition_index": 0, "acknowledgement_batches": [batch]}
+        request = filled(
+            m.ShareAcknowledgeRequest,
+            group_id=GROUP,
+            member_id=member,
+            share_session_epoch=self._sessions.get(place, 0),
+            is_renew_ack=kind == RENEW,
+            topics=[{"topic_id": self.topic_id, "partitions": [partition]}],
         )
-        partition = form.AcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
-        answer = self.client(place[1], member).ask(
-            m.ShareAcknowledgeRequest(
-                group_id=GROUP,
-                member_id=member,
-                share_session_epoch=self._sessions.get(place, 0),
-                is_renew_ack=kind == RENEW,
-                topics=[form(topic_id=self.topic_id, partitions=[partition])],
-            ),
-            2,
-        )
+        answer = self.client(place[1], member).ask(request, 2)
         if answer.error_code:
             return ErrorCode(answer.error_code)
         self._sessions[place] += 1
