@@ -10,7 +10,8 @@ from broker_core.errors import ConfigError
 from broker_core.settings.catalog import TYPES
 from broker_core.settings.values import effectless
 from tests.support.apache_kafka import fetch_jars
-from tests.support.java import java_command
+from tests.support.class_archive import java_with
+from tests.support.java import SHORT_LIFE
 
 PROGRAM = Path(__file__).parents[1] / "support" / "SettingMessages.java"
 DEADLINE_S = 120
@@ -40,9 +41,8 @@ def test_wrong_values_of_settings_without_effect_get_kafkas_messages():
         if TYPES[key] in PARSED and not key.startswith(("log.retention.", "log.roll.hours"))
     ]
     lines = [f"{key}={value}" for key in keys for value in VALUES]
-    jars = fetch_jars()
     answer = subprocess.run(
-        [str(java_command()), "-cp", str(jars / "*"), str(PROGRAM)],
+        [*java_with(fetch_jars(), *SHORT_LIFE), str(PROGRAM)],
         input="\n".join(lines),
         capture_output=True,
         text=True,

@@ -129,7 +129,7 @@ def _end_of(data: bytes) -> int:
 def _transactional_ids(ask: Ask, *states: str) -> list[str]:
     """Return the ids of the transactions in these states, or in any."""
     filters = {"state_filters": [*states], "producer_id_filters": [], "duration_filter": -1}
-    answer = ask(m.ListTransactionsRequest(**filters, transactional_id_pattern=None), 0)
+    answer = ask(filled(m.ListTransactionsRequest, **filters, transactional_id_pattern=None), 0)
     assert answer.error_code == 0, answer
     return sorted(each.transactional_id for each in answer.transaction_states)
 

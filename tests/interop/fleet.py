@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from tests.interop.driver import ROOT, Adapter
 from tests.support.apache_kafka import Unavailable, fetch_jars
-from tests.support.java import java_command, java_problem
+from tests.support.class_archive import java_with
+from tests.support.java import SHORT_LIFE, java_problem
 from tests.support.kafkajs import fetch_kafkajs
 
 ADAPTERS = ROOT / "tests" / "interop" / "adapters"
@@ -34,19 +35,8 @@ def _java() -> Adapter:
     problem = java_problem()
     if problem:
         raise Unavailable(problem)
-    return Adapter(
-        [
-            str(java_command()),
-            "-Xmx256m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
-            "-Dlog4j2.level=OFF",
-            "-cp",
-            str(fetch_jars() / "*"),
-            str(ADAPTERS / "JavaAdapter.java"),
-        ],
-        {},
-    )
+    java = java_with(fetch_jars(), "-Xmx256m", *SHORT_LIFE, "-Dlog4j2.level=OFF")
+    return Adapter([*java, str(ADAPTERS / "JavaAdapter.java")], {})
 
 
 def _kafkajs() -> Adapter:

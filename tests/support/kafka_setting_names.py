@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support.apache_kafka import Unavailable, fetch_jars
-from tests.support.java import java_command, java_problem
+from tests.support.class_archive import java_with
+from tests.support.java import SHORT_LIFE, java_problem
 
 LIST = Path(__file__).with_name("kafka-setting-names.txt")
 _DEADLINE_S = 120
@@ -42,7 +43,7 @@ def names_in_jar() -> Mapping[str, frozenset[str]]:
         program = Path(folder, "Names.java")
         program.write_text(_PROGRAM, encoding="utf-8")
         answer = subprocess.run(
-            [str(java_command()), "-cp", f"{fetch_jars()}/*", str(program)],
+            [*java_with(fetch_jars(), *SHORT_LIFE), str(program)],
             capture_output=True,
             text=True,
             timeout=_DEADLINE_S,

@@ -13,7 +13,8 @@ from typing import Any
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from tests.support.apache_kafka import apache_kafka, fetch_jars
-from tests.support.java import java_command
+from tests.support.class_archive import java_with
+from tests.support.java import SHORT_LIFE
 from tests.support.raw_client import RawClient
 
 FILE = Path(__file__).parents[2] / "broker_core" / "wire" / "kafka_versions.json"
@@ -27,7 +28,7 @@ _DEADLINE_S = 120
 def ranges_of(patch: str) -> dict[str, Any]:
     """Return the version ranges by API key and by feature, with what else the file has of a version."""
     answer = subprocess.run(
-        [str(java_command()), "-cp", str(fetch_jars(version=patch) / "*"), str(_PROGRAM)],
+        [*java_with(fetch_jars(version=patch), *SHORT_LIFE), str(_PROGRAM)],
         capture_output=True,
         text=True,
         timeout=_DEADLINE_S,
