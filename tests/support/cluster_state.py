@@ -1,13 +1,10 @@
 """The state that a cluster restores from its files: offsets of logs, transactions, producers, group offsets."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from broker_core.log.producer_entry import ProducerStateEntry
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TransactionState
-
-if TYPE_CHECKING:
-    pass
 
 _OPEN = {TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT}
 

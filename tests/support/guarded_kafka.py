@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from broker_core import EmbeddedBroker
 from broker_core.config import STANDARD_AUTHORIZER
 from broker_core.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from broker_core.wire import messages as m
@@ -21,6 +20,9 @@ from tests.support.waiting import wait_until
 
 PASSWORD = "secret"
 USERS = tuple(f"user{number}" for number in range(400))
+_MODULE = "org.apache.kafka.common.security"
+# Not `users` of the embedded broker, which would spend 3 s on the SCRAM credentials of so many.
+_LOGINS = " ".join(f'user_{user}="{PASSWORD}"' for user in USERS)
 _SETTINGS = {
     "transaction.state.log.num.partitions": "5",
     "offsets.topic.num.partitions": "5",
@@ -30,6 +32,10 @@ _SETTINGS = {
     "delegation.token.secret.key": "for tests",
     # A member of a share group has its assignment at once, not a second later.
     "group.share.assignment.interval.ms": "0",
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+    "listener.name.sasl.plain.sasl.jaas.config": f"{_MODULE}.plain.PlainLoginModule required {_LOGINS};",
+    "listener.name.sasl.scram-sha-256.sasl.jaas.config": f"{_MODULE}.scram.ScramLoginModule required;",
+    "listener.name.sasl.scram-sha-512.sasl.jaas.config": f"{_MODULE}.scram.ScramLoginModule required;",
 }
 _fresh_user = itertools.count()
 
@@ -46,25 +52,8 @@ class GuardedKafka:
 @contextmanager
 def guarded_kafka(kind: str, folder: Path, more_settings: Mapping[str, str] | None = None) -> Iterator[GuardedKafka]:
     """Run a broker of this kind until the block ends, with settings added."""
-    own_settings = _SETTINGS | dict(more_settings or {})
     listeners = {"PLAINTEXT": "PLAINTEXT", "SASL": "SASL_PLAINTEXT"}
-    if kind == "broker_core":
-        with EmbeddedBroker(listeners=listeners, users=dict.fromkeys(USERS, PASSWORD), config=own_settings) as embedded:
-            yield GuardedKafka(embedded.bootstrap("PLAINTEXT"), embedded.bootstrap("SASL"), kind)
-        return
-    users = " ".join(f'user_{user}="{PASSWORD}"' for user in USERS)
-    settings = own_settings | {
-        "sasl.enabled.mechanisms": own_settings.get("sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"),
-        **{
-            f"listener.name.sasl.scram-sha-{size}.sasl.jaas.config": (
-                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-            )
-            for size in (256, 512)
-        },
-        "listener.name.sasl.plain.sasl.jaas.config": (
-            f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
-        ),
-    }
+    settings = _SETTINGS | dict(more_settings or {})
     with listening(kind, listeners, settings, folder) as addresses:
         yield GuardedKafka(addresses["PLAINTEXT"], addresses["SASL"], kind)
 
