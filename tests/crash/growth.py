@@ -2,9 +2,7 @@
 
 import math
 import re
-import shutil
 import statistics
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +10,6 @@ from pathlib import Path
 
 from tests.support.processes import Process
 
-JCMD_DEADLINE_S = 120
 # A kind may grow by this factor and its slack, from the first third of its samples to the last.
 MOST_TIMES = 1.1
 _PSS = re.compile(r"^Pss:\s+(\d+) kB$", re.MULTILINE)
@@ -87,17 +84,6 @@ def sockets(processes: Iterable[Process]) -> int:
                 with suppress(OSError):
                     count += str(path.readlink()).startswith("socket:")
     return count
-
-
-def heap_mib(jvm: int) -> float | None:
-    """Return the size of what lives in a JVM's heap after a full collection; None where the JDK's tool is missing."""
-    jcmd = shutil.which("jcmd")
-    if jcmd is None:
-        return None
-    command = [jcmd, str(jvm), "GC.class_histogram"]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=JCMD_DEADLINE_S, check=True)
-    # The last line is the total: its name, the number of objects, and their bytes.
-    return int(answer.stdout.split()[-1]) / 2**20
 
 
 def size_kib(folder: Path, pattern: str = "*") -> float:

@@ -36,7 +36,9 @@ from tests.crash.wire import Loss, Wire
 from tests.crash.world import PARTITIONS
 from tests.support.broker_processes import BrokerCore
 from tests.support.clients import LOG_NOTHING
+from tests.support.memory import heap_bytes
 from tests.support.processes import Process, send, tree
+from tests.support.spark_eos.brokers import SETTINGS
 from tests.support.spark_eos.sink_topic import open_transactions
 
 PRODUCE, END_TXN = 0, 26
@@ -69,10 +71,7 @@ class Broker(BrokerCore):
     """`broker_core` in a process, where ids expire soon."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        with (folder / "broker.properties").open("a") as file:
-            file.writelines(f"{name}={value}\n" for name, value in BROKER_SETTINGS.items())
-        self.data = folder / "data"
+        super().__init__(folder, SETTINGS | BROKER_SETTINGS)
 
     @property
     def process_id(self) -> int:
@@ -191,8 +190,8 @@ class Soak:
         }
         with KafkaClient(ClientOptions((self._broker.address,))) as client:
             found[growth.IDS.name] = len(list_transactions(client))
-        heap = growth.heap_mib(self._streams.driver.jvm)
-        return found if heap is None else {growth.HEAP.name: heap, **found}
+        heap = heap_bytes(self._streams.driver.jvm)
+        return found if heap is None else {growth.HEAP.name: heap / 2**20, **found}
 
     def _stop_query(self) -> None:
         before = len(self._streams.stops)

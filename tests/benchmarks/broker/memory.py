@@ -4,8 +4,6 @@ For `broker_core` it is the resident memory of the process. The heap of Apache K
 so for it it is what is left of the heap after a full garbage collection.
 """
 
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,25 +12,19 @@ from contextlib import contextmanager
 from tests.benchmarks.broker.brokers import APACHE, NAMES, running
 from tests.benchmarks.broker.load import Broker
 from tests.benchmarks.broker.rounds import markdown
-from tests.support.memory import resident_mib
+from tests.support.memory import heap_bytes, resident_mib
 
 CONNECTIONS, PARTITIONS, PRODUCERS = 3000, 3000, 300_000
 IDLE_S = 10.0
 QUICK = 10
-JCMD_DEADLINE_S = 60
 
 
 def _megabytes(broker: Broker) -> float | None:
     """Return the broker's memory in MB; None where the JDK's tool is missing."""
     if broker.name != APACHE:
         return resident_mib("VmRSS", broker.process_id) * 2**20 / 1e6
-    jcmd = shutil.which("jcmd")
-    if jcmd is None:
-        return None
-    command = [jcmd, str(broker.process_id), "GC.class_histogram"]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=JCMD_DEADLINE_S, check=True)
-    # The last line is the total: its name, the number of objects, and their bytes.
-    return int(answer.stdout.split()[-1]) / 1e6
+    heap = heap_bytes(broker.process_id)
+    return None if heap is None else heap / 1e6
 
 
 @contextmanager
