@@ -34,8 +34,10 @@ COMMAND_DEADLINE_S = 120
 # How long a query that a page leaves running may take.
 DRAIN_S = 20
 
-# Hypothesis takes longer to import than most pages take to run, and no page uses it.
+# Hypothesis takes longer to import than most pages take to run, and no page uses it. Of anyio, which imports trio, one
+# page shows the plugin.
 _LEAN = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+_ANYIO = "anyio"
 _MAKE = re.compile(r"^make\s+([a-z]+)\b.*$", re.MULTILINE)
 _INSTALLS = re.compile(r"\b(pip3? install|npm install|apt(-get)? install)\b")
 
@@ -173,7 +175,8 @@ def _write_test(block: Block, code: str, folder: Path) -> str:
 def _run_tests(page: Page, names: list[str], folder: Path) -> None:
     """Run these files, if there are any, and forget them."""
     if names:
-        _check(", ".join([page.name, *names]), [sys.executable, "-m", "pytest", "-q", *_LEAN, *names], folder)
+        lean = _LEAN if _ANYIO in page.text else (*_LEAN, "-p", f"no:{_ANYIO}")
+        _check(", ".join([page.name, *names]), [sys.executable, "-m", "pytest", "-q", *lean, *names], folder)
         names.clear()
 
 
