@@ -16,11 +16,11 @@ from tests.support.listener_brokers import listening
 from tests.support.messages import EVERY_ACL, filled
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
+from tests.support.secured import jaas
 from tests.support.waiting import wait_until
 
 PASSWORD = "secret"
 USERS = tuple(f"user{number}" for number in range(400))
-_MODULE = "org.apache.kafka.common.security"
 # Not `users` of the embedded broker, which would spend 3 s on the SCRAM credentials of so many.
 _LOGINS = " ".join(f'user_{user}="{PASSWORD}"' for user in USERS)
 _SETTINGS = {
@@ -33,9 +33,9 @@ _SETTINGS = {
     # A member of a share group has its assignment at once, not a second later.
     "group.share.assignment.interval.ms": "0",
     "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-    "listener.name.sasl.plain.sasl.jaas.config": f"{_MODULE}.plain.PlainLoginModule required {_LOGINS};",
-    "listener.name.sasl.scram-sha-256.sasl.jaas.config": f"{_MODULE}.scram.ScramLoginModule required;",
-    "listener.name.sasl.scram-sha-512.sasl.jaas.config": f"{_MODULE}.scram.ScramLoginModule required;",
+    "listener.name.sasl.plain.sasl.jaas.config": jaas("PLAIN", _LOGINS),
+    "listener.name.sasl.scram-sha-256.sasl.jaas.config": jaas("SCRAM-SHA-256", ""),
+    "listener.name.sasl.scram-sha-512.sasl.jaas.config": jaas("SCRAM-SHA-512", ""),
 }
 _fresh_user = itertools.count()
 

@@ -30,6 +30,11 @@ _MODULES = {
 }
 
 
+def jaas(mechanism: str, options: str) -> str:
+    """Return a login module's line as in Kafka's documentation."""
+    return f"org.apache.kafka.common.security.{_MODULES[mechanism]} required {options};"
+
+
 @dataclass(frozen=True)
 class Secured:
     """The addresses of a secured broker, and the authority that its clients trust."""
@@ -67,12 +72,10 @@ def _settings(authority: trustme.CA) -> dict[str, str]:
     for listener in ("sasl", "secure", "short"):
         for mechanism in MECHANISMS:
             options = {
-                "PLAIN": "".join(f' user_{name}="{password}"' for name, password in USERS.items()),
-                "OAUTHBEARER": ' unsecuredLoginStringClaim_sub="broker"',
+                "PLAIN": " ".join(f'user_{name}="{password}"' for name, password in USERS.items()),
+                "OAUTHBEARER": 'unsecuredLoginStringClaim_sub="broker"',
             }.get(mechanism, "")
-            settings[f"listener.name.{listener}.{mechanism.lower()}.sasl.jaas.config"] = (
-                f"org.apache.kafka.common.security.{_MODULES[mechanism]} required{options};"
-            )
+            settings[f"listener.name.{listener}.{mechanism.lower()}.sasl.jaas.config"] = jaas(mechanism, options)
     return settings
 
 

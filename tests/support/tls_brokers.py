@@ -9,6 +9,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from tests.support.listener_brokers import AT, listening
+from tests.support.secured import jaas
 
 PROTOCOLS = {"PLAINTEXT": "PLAINTEXT", "SASL": "SASL_PLAINTEXT", "TEXT": "SSL", "FILE": "SSL", "LIMITED": "SSL"}
 UNIT = "Brokers, all"
@@ -53,12 +54,8 @@ def tls_broker(name: str, folder: Path) -> Iterator[TlsBroker]:
     trusted = authority.cert_pem.bytes().decode()
     settings = {
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
-        "listener.name.sasl.plain.sasl.jaas.config": (
-            'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
-        ),
-        "listener.name.sasl.scram-sha-256.sasl.jaas.config": (
-            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-        ),
+        "listener.name.sasl.plain.sasl.jaas.config": jaas("PLAIN", 'user_alice="secret"'),
+        "listener.name.sasl.scram-sha-256.sasl.jaas.config": jaas("SCRAM-SHA-256", ""),
         "ssl.keystore.type": "PEM",
         "ssl.truststore.type": "PEM",
         "listener.name.text.ssl.client.auth": "required",

@@ -13,22 +13,11 @@ from spark_eos.client.oauth_tokens import token_provider
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.oauth import OAuthOptions
 from spark_eos.runtime import REAL
-from tests.support.secured import USERS, Secured
+from tests.support.secured import USERS, Secured, jaas
 
 USER = "alice"
 PASSWORD = USERS[USER]
 KEY_PASSWORD = "open-the-key"
-_MODULES = {
-    "PLAIN": "plain.PlainLoginModule",
-    "SCRAM-SHA-256": "scram.ScramLoginModule",
-    "SCRAM-SHA-512": "scram.ScramLoginModule",
-    "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule",
-}
-
-
-def jaas(mechanism: str, options: str) -> str:
-    """Return a login module's line as in Kafka's documentation."""
-    return f"org.apache.kafka.common.security.{_MODULES[mechanism]} required {options};"
 
 
 def mutual_tls_settings(authority: trustme.CA) -> dict[str, str]:

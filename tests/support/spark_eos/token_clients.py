@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from tests.support.oidc_provider import CLIENT_ID, CLIENT_SECRET, Provider, oidc_provider
-from tests.support.spark_eos.security_clients import Credentials, jaas
+from tests.support.secured import jaas
+from tests.support.spark_eos.security_clients import Credentials
 
 
 @pytest.fixture(scope="module")
