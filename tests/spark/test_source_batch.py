@@ -10,15 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tests.support.spark_eos.source_data import (
-    abort,
-    commit,
-    create_topic,
-    delete_records,
-    send,
-    send_plain,
-    transactional_producer,
-)
+from tests.support.spark_eos.source_data import abort, commit, create_topic, send, send_plain, transactional_producer
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 
 __all__ = ["failpoints_file", "spark"]
@@ -108,16 +100,6 @@ def test_open_transaction_blocks_later_records(spark: SparkSession, kafka_addres
     assert values(load(spark, kafka_address, subscribe=topic)) == ["a", "b", "c"]
 
 
-def test_three_kinds_of_subscription_are_read(spark: SparkSession, kafka_address: str) -> None:
-    topic = create_topic(kafka_address, partitions=2)
-    for partition in range(2):
-        send_plain(kafka_address, topic, [f"p{partition}"], partition=partition)
-    assert values(load(spark, kafka_address, subscribe=topic)) == ["p0", "p1"]
-    assert values(load(spark, kafka_address, assign=f'{{"{topic}":[1]}}')) == ["p1"]
-    assert values(load(spark, kafka_address, subscribePattern=f"{topic[:-1]}.")) == ["p0", "p1"]
-    assert values(load(spark, kafka_address, subscribePattern="matches-nothing")) == []
-
-
 def test_start_and_end_by_offset_and_timestamp(spark: SparkSession, kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     for number in range(5):
@@ -159,25 +141,10 @@ def test_min_partitions_creates_more_tasks_than_partitions(spark: SparkSession, 
     assert small.distinct().count() == 60
 
 
-def test_data_loss_fails_the_query_unless_disabled(spark: SparkSession, kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
-    send_plain(kafka_address, topic, range(5))
-    delete_records(kafka_address, topic, 3)
-    given = {"subscribe": topic, "startingOffsets": f'{{"{topic}":{{"0":1}}}}'}
-    with pytest.raises(PySparkException, match=r"KAFKA_DATA_LOSS\.START_OFFSET_RESET"):
-        load(spark, kafka_address, **given).collect()
-    assert values(load(spark, kafka_address, failOnDataLoss="false", **given)) == ["3", "4"]
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "One of the following options must be specified for Kafka source"),
         ({"subscribe": "t", "assign": '{"t":[0]}'}, "Only one of the following options"),
-        ({"subscribe": "t", "startingOffsets": "latest"}, "starting offset can't be latest for batch queries"),
-        ({"subscribe": "t", "endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries"),
-        ({"subscribe": "t", "minPartitions": "0"}, "minPartitions must be positive"),
-        ({"subscribe": "t", "kafka.auto.offset.reset": "latest"}, "Kafka option 'auto.offset.reset' is not supported"),
         ({"subscribe": "no-such-topic"}, "Unknown topic or partition: no-such-topic"),
     ],
 )

@@ -236,8 +236,6 @@ def test_nulls_headers_and_topics_by_pattern_are_read(spark: SparkSession, kafka
     ("options", "words"),
     [
         ({"subscribe": "t", "endingOffsets": "latest"}, "ending offset not valid in streaming queries"),
-        ({"subscribe": "t", "endingTimestamp": "5"}, "ending timestamp not valid in streaming queries"),
-        ({"subscribe": "t", "minOffsetsPerTrigger": "20", "maxOffsetsPerTrigger": "15"}, "higher than the maxOffsets"),
         ({"subscribe": "no-such-topic"}, "Unknown topic or partition: no-such-topic"),
     ],
 )
