@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from broker_core.log.partition_log import PartitionLog
 from broker_core.types import IsolationLevel, TopicPartition
 from tests.simulation.history import POLL, READ_UNCOMMITTED, TXN, key_of
 from tests.simulation.logs import check_logs
@@ -46,23 +47,25 @@ def judge(world: "World") -> list[str]:
 
 def final_view(world: "World", isolation: str) -> Seen:
     """Read all partitions as a consumer would now, without the network."""
+    places = (TopicPartition(topic, n) for topic, (count, _) in world.plan.topics.items() for n in range(count))
+    now_ms = world.clock.now_ms()
+    return {key_of(*each): records_of(world.server.cluster.logs.get(each, now_ms), isolation) for each in places}
+
+
+def records_of(log: PartitionLog, isolation: str) -> list[tuple[int, str]]:
+    """Return the offsets and values that a consumer of a partition reads."""
     level = IsolationLevel.READ_COMMITTED if isolation == READ_COMMITTED else IsolationLevel.READ_UNCOMMITTED
-    found: Seen = {}
-    for topic, (partitions, _) in world.plan.topics.items():
-        for partition in range(partitions):
-            log = world.server.cluster.logs.get(TopicPartition(topic, partition), world.clock.now_ms())
-            records: list[tuple[int, str]] = []
-            offset = log.log_start_offset
-            while offset < log.log_end_offset:
-                result = log.read(offset, _ALL, level)
-                aborted = [(each.first_offset, each.producer_id) for each in result.aborted or ()]
-                more, after = visible(bytes(result.records), offset, isolation, aborted)
-                records += more
-                if after == offset:
-                    break
-                offset = after
-            found[key_of(topic, partition)] = records
-    return found
+    records: list[tuple[int, str]] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        result = log.read(offset, _ALL, level)
+        aborted = [(each.first_offset, each.producer_id) for each in result.aborted or ()]
+        more, after = visible(bytes(result.records), offset, isolation, aborted)
+        records += more
+        if after == offset:
+            break
+        offset = after
+    return records
 
 
 def check_polls(world: "World", truth: dict[str, Seen]) -> Iterator[str]:

@@ -4,8 +4,10 @@ The task writer and the committer are the code of `spark_eos.sink`; only Spark a
 Spark's checkpoint, the rows of a micro-batch are fixed before it runs, and it is marked as done after `commit` returns.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -23,6 +25,8 @@ from tests.support.simulated.faults import FaultKind
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+# The rows of one task: the partition and the value of each.
+Rows: TypeAlias = list[tuple[int, str]]
 PREFIX, QUERY = "sim", "query"
 GROUP = group_id(PREFIX, QUERY)
 DECISIONS = "eos-kafka-decisions"
@@ -41,7 +45,7 @@ class JobFailedError(Exception):
 class Checkpoint:
     """What Spark keeps of a query: the rows of each micro-batch by split, and which ones are done."""
 
-    rows: list[list[list[tuple[int, str]]]]
+    rows: list[list[Rows]]
     done: set[int] = field(default_factory=set)
     begun: set[int] = field(default_factory=set)
     runs: int = 0
@@ -70,6 +74,80 @@ class Attempt:
         return self.fiber.is_done or self.message is not None or self.error is not None
 
 
+class Executors:
+    """The tasks of one driver: workers that Spark keeps, attempts that are repeated, speculation, and kills."""
+
+    def __init__(self, world: "World", name: str, random: Random, lost_after_ms: int = _LOST_EXECUTOR_MS) -> None:
+        self.report: CommitReport | None = None
+        self._world = world
+        self._name = name
+        self._random = random
+        self._lost_after_us = lost_after_ms * 1_000
+        self._worker_count = 0
+        # Python processes without a task.
+        self._idle: list[tuple[str, int]] = []
+
+    def forget(self) -> None:
+        """Let go of the processes: Spark starts others."""
+        self._idle.clear()
+
+    def run(self, place: Place, rows: list[Rows], options_of: Callable[[int], SinkOptions]) -> list[TaskMessage]:
+        """Run all tasks of a micro-batch, each with the options for its split; return their messages."""
+        splits = range(len(rows))
+
+        def begin(split: int) -> Attempt:
+            return self._attempt(place._replace(split=split), rows[split], options_of(split))
+
+        attempts: dict[int, list[Attempt]] = {split: [begin(split)] for split in splits}
+        if self._random.random() < 0.15:
+            # Speculation: two attempts run at once, and the first one wins.
+            split = self._random.choice(splits)
+            attempts[split].append(begin(split))
+        since_us = self._world.scheduler.now_us
+        while not all(any(each.message is not None for each in attempts[split]) for split in splits):
+            self._world.fibers.sleep_ms(20)
+            is_late = self._world.scheduler.now_us - since_us > self._lost_after_us
+            if is_late:
+                since_us = self._world.scheduler.now_us
+            for split, tried in attempts.items():
+                if any(each.message is not None for each in tried):
+                    continue
+                if all(each.is_over for each in tried) or is_late:
+                    if len(tried) >= _ATTEMPTS:
+                        raise JobFailedError(f"task {split} of micro-batch {place.micro_batch}: {tried[-1].error!r}")
+                    tried.append(begin(split))
+        return [_message_of(attempts[split]) for split in splits]
+
+    def _attempt(self, place: Place, rows: Rows, options: SinkOptions) -> Attempt:
+        if self._idle and self._random.random() < 0.9:
+            host, process_id = self._idle.pop()
+        else:
+            self._worker_count += 1
+            host, process_id = f"{self._name}.w{self._worker_count}", self._world.new_process_id()
+        # A report may be lost: the workers then describe their ids.
+        report = self.report if self._random.random() < 0.8 else None
+
+        def work() -> None:
+            try:
+                writer = task_writer(
+                    self._world.processes.current, options, place, may_be_decided=True, committed=report
+                )
+                attempt.message = writer.write(iter(_arrow(rows)))
+            except EosKafkaError as error:
+                attempt.error = error
+                self._world.scheduler.note(f"{host}: {place}: {type(error).__name__}: {error}")
+            self._idle.append((host, process_id))
+
+        fiber = self._world.fibers.spawn(f"{host}/{place.run}.{place.micro_batch}.{place.split}", work)
+        fiber.host, fiber.process_id = host, process_id
+        fiber.clock_offset_ms = self._world.clock_offset_of(host)
+        attempt = Attempt(place.split, fiber)
+        if not self._world.is_calm and self._random.random() < 0.05:
+            self._world.faults.record(FaultKind.CLIENT_KILLED)
+            self._world.scheduler.after(self._random.randint(1, 400_000), fiber.kill)
+        return attempt
+
+
 class QueryActor:
     """The driver of one query on its checkpoint, run after run."""
 
@@ -90,15 +168,12 @@ class QueryActor:
         self._topic = topic
         self._random = world.random_of(name)
         self._begins_after_ms = begins_after_ms
-        self._worker_count = 0
-        # Python processes without a task.
-        self._idle: list[tuple[str, int]] = []
+        self._executors = Executors(world, name, self._random)
         # The processes that commit: Spark takes any idle one.
         self._committing: list[int] = []
         self._switch = world.random_of(f"{name}'s processes")
-        # The messages that are being committed, and the report for the tasks of the next micro-batch.
+        # What is being committed.
         self.messages: list[TaskMessage] = []
-        self._report: CommitReport | None = None
 
     def successor(self, name: str, begins_after_ms: int) -> "QueryActor":
         """Make another driver on the same checkpoint."""
@@ -131,7 +206,7 @@ class QueryActor:
             if self._random.random() < 0.7:
                 self.world.fibers.current.process_id = self.world.new_process_id()
                 self._committing.clear()
-            self._idle.clear()
+            self._executors.forget()
             self.world.fibers.sleep_ms(self._random.randint(200, 2_000))
 
     def _run(self, run: str) -> None:
@@ -145,12 +220,18 @@ class QueryActor:
                 driver = committer(self.world.processes.current, self._options, QUERY, run)
                 driver.commit(messages, number)
                 if driver.committed:
-                    self._report = report_of(run, number, driver.committed, self._report)
+                    self._executors.report = report_of(run, number, driver.committed, self._executors.report)
             except (EosKafkaError, JobFailedError):
                 self._abort(run, messages, number)
                 raise
             self._end(number)
             self.world.fibers.sleep_ms(self._random.randint(1, 1_500))
+
+    def _tasks(self, run: str, number: int) -> list[TaskMessage]:
+        rows = self.checkpoint.rows[number]
+        return self._executors.run(
+            Place(QUERY, run, number, 0), rows, lambda split: self.world.death.options(self._options, split, rows)
+        )
 
     def _is_alone(self) -> bool:
         """Return whether this is the only remaining driver of the query."""
@@ -191,63 +272,6 @@ class QueryActor:
             for partition, value in split
         ]
 
-    # Tasks
-
-    def _tasks(self, run: str, number: int) -> list[TaskMessage]:
-        """Run all tasks of a micro-batch; return their messages."""
-        splits = range(len(self.checkpoint.rows[number]))
-        attempts: dict[int, list[Attempt]] = {split: [self._attempt(run, number, split)] for split in splits}
-        if self._random.random() < 0.15:
-            # Speculation: two attempts run at once, and the first one wins.
-            split = self._random.choice(splits)
-            attempts[split].append(self._attempt(run, number, split))
-        since_us = self.world.scheduler.now_us
-        while not all(any(each.message is not None for each in attempts[split]) for split in splits):
-            self.world.fibers.sleep_ms(20)
-            is_late = self.world.scheduler.now_us - since_us > _LOST_EXECUTOR_MS * 1_000
-            if is_late:
-                since_us = self.world.scheduler.now_us
-            for split, tried in attempts.items():
-                if any(each.message is not None for each in tried):
-                    continue
-                if all(each.is_over for each in tried) or is_late:
-                    if len(tried) >= _ATTEMPTS:
-                        raise JobFailedError(f"task {split} of micro-batch {number}: {tried[-1].error!r}")
-                    tried.append(self._attempt(run, number, split))
-        return [_message_of(attempts[split]) for split in splits]
-
-    def _attempt(self, run: str, number: int, split: int) -> Attempt:
-        if self._idle and self._random.random() < 0.9:
-            host, process_id = self._idle.pop()
-        else:
-            self._worker_count += 1
-            host, process_id = f"{self.name}.w{self._worker_count}", self.world.new_process_id()
-        place = Place(QUERY, run, number, split)
-        rows = self.checkpoint.rows[number][split]
-        options = self.world.death.options(self._options, split, self.checkpoint.rows[number])
-        # A report may be lost: the workers then describe their ids.
-        report = self._report if self._random.random() < 0.8 else None
-
-        def work() -> None:
-            try:
-                writer = task_writer(
-                    self.world.processes.current, options, place, may_be_decided=True, committed=report
-                )
-                attempt.message = writer.write(iter(_arrow(rows)))
-            except EosKafkaError as error:
-                attempt.error = error
-                self.world.scheduler.note(f"{host}: {place}: {type(error).__name__}: {error}")
-            self._idle.append((host, process_id))
-
-        fiber = self.world.fibers.spawn(f"{host}/{run}.{number}.{split}", work)
-        fiber.host, fiber.process_id = host, process_id
-        fiber.clock_offset_ms = self.world.clock_offset_of(host)
-        attempt = Attempt(split, fiber)
-        if not self.world.is_calm and self._random.random() < 0.05:
-            self.world.faults.record(FaultKind.CLIENT_KILLED)
-            self.world.scheduler.after(self._random.randint(1, 400_000), fiber.kill)
-        return attempt
-
 
 def _message_of(tried: list[Attempt]) -> TaskMessage:
     """Return the message of the attempt that has won, and whether there were others."""
@@ -255,7 +279,7 @@ def _message_of(tried: list[Attempt]) -> TaskMessage:
     return replace(message, has_other_attempts=len(tried) > 1)
 
 
-def _arrow(rows: list[tuple[int, str]]) -> list[pa.RecordBatch]:
+def _arrow(rows: Rows) -> list[pa.RecordBatch]:
     if not rows:
         return []
     return [
