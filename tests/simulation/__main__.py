@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker_core.types import counted
+from tests.simulation import acts
 from tests.simulation.broken import BROKEN, first_caught
 from tests.simulation.plan import STALE_BROKERS, SWITCHED_OFF
 from tests.simulation.share_plan import NOT_IN_SHARE_WORLDS
@@ -31,19 +32,24 @@ class _Worlds(NamedTuple):
 
     stale: bool
     shares: bool
+    acts: bool
 
     def play(self, seed: int, *, keep_trace: bool = False) -> Outcome:
         """Play one world."""
+        if self.acts:
+            return acts.play(seed, keep_trace=keep_trace)
         return play(seed, keep_trace=keep_trace, stale_brokers=self.stale, shares=self.shares)
 
     @property
     def words(self) -> list[str]:
         """Return the options that ask for these worlds."""
-        return [*(["--stale"] if self.stale else []), *(["--shares"] if self.shares else [])]
+        return [f"--{name}" for name, is_chosen in self._asdict().items() if is_chosen]
 
     @property
     def not_due(self) -> Collection[FaultKind]:
         """Return the kinds of faults that these worlds need not have."""
+        if self.acts:
+            return frozenset(FaultKind)
         if self.shares:
             return NOT_IN_SHARE_WORLDS
         return frozenset() if self.stale else SWITCHED_OFF
@@ -67,6 +73,7 @@ def main(words: Sequence[str] | None = None) -> int:
         help="also cut off brokers from the others in worlds with outages",
     )
     parser.add_argument("--shares", action="store_true", help="play worlds of share groups")
+    parser.add_argument("--acts", action="store_true", help="play a query and what users and operators do around it")
     parser.add_argument(
         "--broken",
         choices=[_ALL, *BROKEN],
@@ -77,7 +84,7 @@ def main(words: Sequence[str] | None = None) -> int:
         f"shows it; NAME is one of: {', '.join(BROKEN)}",
     )
     arguments = parser.parse_args(words)
-    worlds = _Worlds(arguments.stale, arguments.shares)
+    worlds = _Worlds(arguments.stale, arguments.shares, arguments.acts)
     if arguments.replay is not None:
         if arguments.broken == _ALL:
             parser.error("--replay needs the name of the injected bug: --broken NAME")

@@ -46,6 +46,7 @@ class Brokers:
             Address(f"bootstrap-{index}", server.partition(":")[0], PORT) for index, server in enumerate(servers)
         ]
         self._known: dict[int | str, Address] = {}
+        self.cluster_id: str | None = None
 
     def brokers(self) -> list[Address]:
         """List the brokers of the last metadata, or the bootstrap brokers."""
@@ -62,6 +63,7 @@ class Brokers:
     def update_metadata(self, response: Any) -> None:
         """Store the brokers of a metadata response."""
         self._known = {each.node_id: Address(each.node_id, each.host, each.port) for each in response.brokers}
+        self.cluster_id = response.cluster_id
 
 
 class SimulatedTransport:

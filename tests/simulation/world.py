@@ -247,6 +247,19 @@ class World:
             raise self.fibers.failures.pop()[1]
         return found[0]
 
+    def outcome(self) -> Outcome:
+        """Return what became of the world."""
+        scheduler = self.scheduler
+        return Outcome(
+            self.plan.seed,
+            self.problems,
+            scheduler.digest,
+            scheduler.event_count,
+            self.faults,
+            scheduler.lines,
+            self.history,
+        )
+
     def run_fiber(self, name: str, work: Any) -> None:
         """Run one more function of a client to its end."""
         fiber = self.fibers.spawn(name, work)
@@ -301,15 +314,7 @@ def play(
         finally:
             world.fibers.close()
     world.problems += complaints
-    return Outcome(
-        seed,
-        world.problems,
-        world.scheduler.digest,
-        world.scheduler.event_count,
-        world.faults,
-        world.scheduler.lines,
-        world.history,
-    )
+    return world.outcome()
 
 
 @contextlib.contextmanager
