@@ -105,22 +105,26 @@ class KafkaCluster(ClusterReads):
         self.client.agree_on_coordinator(CoordinatorType.GROUP, group_id)
 
     def open_transactions(self, id_prefix: str, wait_ms: int | None = None) -> Sequence[str]:
-        states, pattern = [TransactionState.ONGOING.label], id_pattern(id_prefix)
+        listed = self._listed([TransactionState.ONGOING], id_pattern(id_prefix), wait_ms)
+        return [name for name in listed if name.startswith(id_prefix)]
+
+    def used_ids(self, query: str, wait_ms: int | None = None) -> Mapping[str, bool]:
+        committed = [TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT]
+        ends = {state.label: state in committed for state in (TransactionState.ONGOING, *committed)}
+        listed = self._listed([TransactionState.ONGOING, *committed], query_pattern(query), wait_ms)
+        tasks = {name: parse_task_id(name) for name, state in listed.items() if state in ends}
+        return {name: ends[listed[name]] for name, task in tasks.items() if task is not None and task.query == query}
+
+    def _listed(self, states: Sequence[TransactionState], pattern: str, wait_ms: int | None) -> Mapping[str, str]:
+        """Return the states of ids; older brokers ignore the pattern."""
+        labels = [state.label for state in states]
         if wait_ms is None:
-            listed = inspection.list_transactions(self.client, states=states, id_pattern=pattern)
+            listed = inspection.list_transactions(self.client, states=labels, id_pattern=pattern)
         else:
             listed = inspection.list_answered(
-                self.client, self._slow_brokers, states=states, id_pattern=pattern, timeout_ms=wait_ms
+                self.client, self._slow_brokers, states=labels, id_pattern=pattern, timeout_ms=wait_ms
             )
-        names = dict.fromkeys(each.transactional_id for each in listed)
-        return [name for name in names if name.startswith(id_prefix)]
-
-    def used_ids(self, query: str) -> Mapping[str, bool]:
-        committed = {TransactionState.PREPARE_COMMIT.label, TransactionState.COMPLETE_COMMIT.label}
-        states = [TransactionState.ONGOING.label, *sorted(committed)]
-        listed = inspection.list_transactions(self.client, states=states, id_pattern=query_pattern(query))
-        found = {each.transactional_id: each.state in committed for each in listed if each.state in states}
-        return {name: end for name, end in found.items() if (task := parse_task_id(name)) and task.query == query}
+        return {each.transactional_id: each.state for each in listed}
 
     def end_transactions(
         self, opened: Collection[OpenTransaction], commit: bool, wait_ms: int | None = None

@@ -1,6 +1,6 @@
 """Acts of users and operators around a query: a share of the seeds, and a sink whose checks are switched off."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -19,15 +19,15 @@ def test_seeds(first: int) -> None:
         assert play(seed).problems == [], f"python -m tests.simulation --acts --replay {seed}"
 
 
-async def _nothing(*_: Any, **__: Any) -> Sequence[str]:
-    return ()
+async def _nothing(*_: Any, **__: Any) -> Mapping[Any, Any]:
+    return {}
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "seed", "acts", "shown"),
     [
-        (DecisionScan, "committed_ids", 4, ["prefix", "decision topic"], "is there 2 times"),
-        (DecisionScan, "committed_ids", 2, ["recreate decisions"], "is there 2 times"),
+        (DecisionScan, "used_ids", 4, ["prefix", "decision topic"], "is there 2 times"),
+        (DecisionScan, "used_ids", 2, ["recreate decisions"], "is there 2 times"),
         (commit, "check_rows", 2, ["other rows"], "was reported, and .* are not there"),
     ],
 )

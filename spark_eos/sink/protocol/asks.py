@@ -89,10 +89,11 @@ class OpenTransactions(KafkaAsk[Sequence[str]]):
 class UsedIds(KafkaAsk[Mapping[str, bool]]):
     """The transactional ids of a query's tasks, under any prefix, whose last transaction is open (False) or committed.
 
-    Every broker must respond.
+    Every broker must respond; with `wait_ms`, brokers that do not respond in that time are left out.
     """
 
     query: str
+    wait_ms: int | None = None
 
 
 class LeaderlessPartitions(KafkaAsk[Mapping[str, Collection[int]]]):

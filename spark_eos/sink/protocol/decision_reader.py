@@ -6,11 +6,11 @@ fewer partitions, so they can be anywhere.
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from broker_core.types import ProducerIdentity, TopicPartition, counted
-from spark_eos.errors import AuthorizationError, OptionError, UnansweredError, UnsupportedError
+from spark_eos.errors import AuthorizationError, EosKafkaError, OptionError, UnansweredError, UnsupportedError
 from spark_eos.options.operator_commands import FOR_ANY_CLUSTER
 from spark_eos.sink import naming
 from spark_eos.sink.decision import (
@@ -140,33 +140,46 @@ class DecisionScan:
         since = [each for each in found if each.micro_batch >= micro_batch]
         return sorted(since, key=lambda each: each.rank, reverse=True)
 
-    async def committed_ids(self, prefix: str) -> Sequence[str]:
-        """Return the ids of the query's tasks that have committed, which takes a decision.
+    async def used_ids(self, wait_ms: int | None = None) -> Mapping[naming.TaskId, bool]:
+        """Return the ids of the query's tasks, under any prefix; True for those that have committed.
 
         Kafka deletes the pointer with the topic that it points to, so neither shows that there was a decision. The
-        coordinators know the ids for a week. Raises if the query keeps its decisions in another topic under another
-        prefix: no scan finds them if both options were changed.
+        coordinators know the ids for a week.
         """
         try:
-            used = await asks.UsedIds(self._query)
-            prefixes = {name: task.prefix for name in used if (task := naming.parse_task_id(name)) is not None}
-            for other in sorted({*prefixes.values()} - {prefix}):
-                await self._check_topic(other, prefix)
+            found = await asks.UsedIds(self._query, wait_ms)
         except (UnsupportedError, AuthorizationError) as error:
             await asks.info(f"cannot check whether decisions of query {self._query} are gone: {error}")
-            return ()
-        # Another user's job may have the same name.
-        return [name for name, end in used.items() if end and (self._is_unique or prefixes.get(name) == prefix)]
+            return {}
+        return {task: end for each, end in found.items() if (task := naming.parse_task_id(each)) is not None}
 
-    async def _check_topic(self, other: str, prefix: str) -> None:
-        group = naming.group_id(other, self._query)
+    def committed_ids(self, used: Mapping[naming.TaskId, bool], prefix: str) -> Sequence[str]:
+        """Return the ids that have committed, which takes a decision; another user's job may have the same name."""
+        return [str(task) for task, end in used.items() if end and (self._is_unique or task.prefix == prefix)]
+
+    async def check_elsewhere(self, used: Mapping[naming.TaskId, bool], prefix: str) -> None:
+        """Raise if the query keeps its decisions in another topic, under a prefix that its ids have."""
+        for other in sorted({task.prefix for task in used} - {prefix}):
+            group = naming.group_id(other, self._query)
+            try:
+                topic = await self._topic_under(other, group, prefix)
+            except EosKafkaError as error:
+                if self._is_unique:
+                    raise
+                # Most likely it is another user's job, which may be damaged, or not for this principal to see.
+                await asks.info(f"cannot read whether job {self._query} was written under prefix {other}: {error}")
+                continue
+            if topic not in (None, self.topic):
+                raise other_topic_error(self._query, self.run, group, self.topic, topic)
+
+    async def _topic_under(self, other: str, group: str, prefix: str) -> str | None:
+        """Return the topic in which the query keeps its decisions under another prefix, or None."""
         pointers = [read_pointer(*each, f"group {group}") for each in await asks.LastOffsets(group)]
         newest = max((each for each in pointers if each is not None), key=lambda each: each.rank, default=None)
         if newest is None or newest.topic_partition.topic == self.topic:
-            return
+            return None
         decision, _ = await read_decision(newest, other, self._query, self.run)
-        if self._is_same(decision, prefix):
-            raise other_topic_error(self._query, self.run, group, self.topic, newest.topic_partition.topic)
+        return newest.topic_partition.topic if self._is_same(decision, prefix) else None
 
     def expired(self, now_ms: int) -> list[tuple[TopicPartition, Decision]]:
         """Return decisions of other jobs, or their first parts, that were completed too long ago to be needed."""

@@ -60,6 +60,8 @@ class Course(Enum):
     GO_ON = auto()
 
 
+# How long a query that begins waits for brokers that would know it under another prefix.
+_LOOK_MS: Final = 5_000
 COURSES: Final[Mapping[Holding, Course]] = {
     Holding.NOTHING: Course.TAKE_OVER,
     Holding.PASSED: Course.TAKE_OVER,
@@ -239,14 +241,19 @@ class Ownership:
     async def _newest_if_committed(self) -> Decision | None:
         """Look for decisions again, elsewhere, if the query has committed before; raise if they are gone.
 
-        Its driver id does not show whether it has: under another transactionalIdPrefix that id is new.
+        The driver's id is new for a query that begins, and for one whose transactionalIdPrefix was changed. For the
+        sake of the first, no broker that does not respond is waited for.
         """
+        identity, scan = self.own.state.identity, self.own.log.scan
+        is_begun = self.micro_batch > 0 or (identity is not None and identity.producer.producer_epoch > 0)
         if self.own.may_be_decided and not self.own.state.is_known_new:
-            committed = await self.own.log.scan.committed_ids(self.own.log.prefix)
+            used = await scan.used_ids(None if is_begun else _LOOK_MS)
+            await scan.check_elsewhere(used, self.own.log.prefix)
+            committed = scan.committed_ids(used, self.own.log.prefix)
             if committed:
                 newest = await self._newest_unless_superseded(is_doubted=True)
                 if newest is None:
-                    query, scan = self.own.query, self.own.log.scan
+                    query = self.own.query
                     group = group_id(self.own.log.prefix, query)
                     raise gone_error(query, scan.run, group, scan.topic, self.micro_batch, committed)
                 return newest

@@ -143,8 +143,8 @@ class MemoryCluster:
     def open_transactions(self, id_prefix: str, wait_ms: int | None = None) -> Sequence[str]:
         return [name for name, each in self.ids.items() if each.state is S.ONGOING and name.startswith(id_prefix)]
 
-    def used_ids(self, query: str) -> Mapping[str, bool]:
-        self.calls.append("list used")
+    def used_ids(self, query: str, wait_ms: int | None = None) -> Mapping[str, bool]:
+        self.calls.append("list used" if wait_ms is None else "list used, of those that respond")
         used = {S.ONGOING: False, S.COMPLETE_COMMIT: True}
         tasks = {name: parse_task_id(name) for name, each in self.ids.items() if each.state in used}
         return {name: used[self.ids[name].state] for name, task in tasks.items() if task and task.query == query}

@@ -27,7 +27,8 @@ from spark_eos.options.sink import SinkOptions
 from spark_eos.sink import decision_writer
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.factory import driver_timeout_ms
-from spark_eos.sink.naming import group_id
+from spark_eos.sink.naming import TaskId, group_id
+from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import settlement
 from spark_eos.sink.protocol.action_table import Fate
 from spark_eos.sink.protocol.answers import ShortLogError
@@ -35,6 +36,7 @@ from spark_eos.sink.protocol.retirement import Retirement
 from tests.support.spark_eos import driving
 from tests.support.spark_eos.client_world import FakeClient, encoded, unique
 from tests.support.spark_eos.driving import fates_of
+from tests.support.spark_eos.prepared_tasks import prepare
 from tests.support.spark_eos.sink_world import PLACE, World
 from tests.support.spark_eos.source_data import delete_records
 from tests.support.waiting import wait_until
@@ -335,3 +337,20 @@ def test_view_of_records_that_are_gone_is_empty_and_not_hidden() -> None:
         assert cluster.views({kept: 1, emptied: 5}, 10_000) == {kept: None, emptied: None}
         view = cluster.views({kept: 2}, 10_000)[kept]
         assert view is not None and [each.first_offset for each in view.batches] == [2]
+
+
+@pytest.mark.parametrize("wait_ms", [None, 5_000])
+def test_ids_of_a_query_are_listed_under_any_prefix_with_what_became_of_them(world: World, wait_ms: int | None) -> None:
+    def prepared(prefix: str, number: int, query: str = world.query) -> PreparedTransaction:
+        place = TopicPartition(world.topic, PLACE)
+        return prepare(
+            world.client, TaskId(prefix, query, "run1", "w", number), number, place, ["row"], timeout_ms=60_000
+        )
+
+    prefixes = ("p", "q.r")
+    still_open, committed, aborted = ([prepared(prefix, n) for prefix in prefixes] for n in range(3))
+    prepared("p", 0, f"{world.query}-2")
+    driving.end_all(world.cluster, committed, commit=True)
+    driving.end_all(world.cluster, aborted, commit=False)
+    found = dict(world.cluster.used_ids(world.query, wait_ms))
+    assert found == {each.transactional_id: each in committed for each in (*still_open, *committed)}

@@ -11,6 +11,7 @@ import pytest
 from broker_core.types import TopicPartition, TransactionState
 from spark_eos.admin.decision_operator import DecisionOperator
 from spark_eos.errors import (
+    AuthorizationError,
     DifferentRowsError,
     FencedError,
     LostTransactionError,
@@ -558,16 +559,66 @@ def test_rerun_with_another_prefix_and_decision_topic_stops(cluster: MemoryClust
     assert visible(cluster) == completed
 
 
-def test_job_stops_if_its_decision_is_gone(cluster: MemoryCluster) -> None:
-    def run_job(run: str, prefix: str = "p") -> None:
-        job = committer(cluster, run, prefix, query="report", retirement=Retirement.MARK)
-        job.commit(tasks(cluster, run, query="report", prefix=prefix), 0)
+def run_job(
+    cluster: MemoryCluster, run: str, prefix: str = "p", topic: str = DECISIONS, output: str = "t", job: str = "report"
+) -> None:
+    messages = [
+        replace(each, transaction=replace(each.transaction, rows=(TopicRows(output, 1, 1),)))
+        for each in tasks(cluster, run, query=job, prefix=prefix)
+    ]
+    committer_of(cluster, run, prefix, topic=topic, query=job, retirement=Retirement.MARK).commit(messages, 0)
 
-    run_job("run1")
+
+def refuse_group(cluster: MemoryCluster) -> None:
+    """Refuse what another team's group says, and only that."""
+    usual = cluster.last_offsets
+
+    def last_offsets(group_id: str) -> Sequence[CommittedOffset]:
+        if group_id.startswith("another team."):
+            raise AuthorizationError(f"The group {group_id} was refused")
+        return usual(group_id)
+
+    cluster.last_offsets = last_offsets  # type: ignore[method-assign]
+
+
+def lose_record(cluster: MemoryCluster) -> None:
+    """Lose what another team's pointer points to."""
+    for place in [each for each in cluster.logs if each.topic == "their-decisions"]:
+        cluster.logs[place].clear()
+
+
+def nothing(_: MemoryCluster) -> None:
+    """Leave another team's job as it is."""
+
+
+@pytest.mark.parametrize("spoil", [nothing, refuse_group, lose_record])
+def test_job_of_another_team_with_the_same_name_stops_none_and_hides_nothing(
+    cluster: MemoryCluster, spoil: Callable[[MemoryCluster], None]
+) -> None:
+    run_job(cluster, "run1", "another team", "their-decisions", "their topic")
+    spoil(cluster)
+    run_job(cluster, "run2")
+    assert visible(cluster) == 4
+    delete_decisions(cluster)
+    with pytest.raises(TransactionError, match="the job with jobId report are gone"):
+        run_job(cluster, "run3")
+
+
+def test_query_under_another_prefix_without_the_right_to_its_group_stops(cluster: MemoryCluster) -> None:
+    """Both options were changed, and the principal may not read under the old prefix."""
+    committer(cluster, "run1", "another team").commit(tasks(cluster, "run1", prefix="another team"), 0)
+    refuse_group(cluster)
+    with pytest.raises(AuthorizationError, match="The group another team"):
+        committer_of(cluster, "run2", topic="other-decisions", query=QUERY).commit(tasks(cluster, "run2"), 0)
+    assert visible(cluster) == 2
+
+
+def test_job_stops_if_its_decision_is_gone(cluster: MemoryCluster) -> None:
+    run_job(cluster, "run1")
     delete_decisions(cluster)
     with pytest.raises(TransactionError, match="the job with jobId report are gone.* run it with another jobId"):
-        run_job("run2")
-    run_job("run3", "of another team")
+        run_job(cluster, "run2")
+    run_job(cluster, "run3", "of another team")
     assert visible(cluster) == 4
 
 
@@ -601,7 +652,11 @@ def test_query_starts_if_nothing_of_it_was_committed(
     for number in (micro_batch, micro_batch + 1):
         driver.commit(tasks(cluster, "run2", number), number)
     assert visible(cluster) == 4
-    assert cluster.calls.count("list used") == 1
+    # A query that begins does not wait for a broker that hangs.
+    is_new = (before, micro_batch) == (None, 0)
+    assert [each for each in cluster.calls if each.startswith("list used")] == [
+        "list used, of those that respond" if is_new else "list used"
+    ]
 
 
 def test_micro_batches_without_rows_look_nothing_up(cluster: MemoryCluster) -> None:
