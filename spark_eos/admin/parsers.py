@@ -112,7 +112,7 @@ class _OnlyOnce(argparse.Action):
         assert isinstance(parser, CommandParser)
         earlier = parser.kept.setdefault(self.dest, values)
         if earlier != values:
-            raise argparse.ArgumentError(self, f"is given twice, as {earlier} and as {values}; give it once")
+            raise argparse.ArgumentError(self, f"is given twice, as {earlier!r} and as {values!r}; give it once")
         setattr(namespace, self.dest, values)
 
 
@@ -194,8 +194,6 @@ _TYPES: Final[Mapping[str, Callable[[str], object]]] = {
     "text": _given,
     "path": lambda text: Path(_given(text)),
 }
-# The types of options that name what a command works on; the others say how it does.
-_NAMING: Final = (None, "int", "int16", "int32", "int64")
 # Defaults that `command_line.json` names.
 _DEFAULTS: Final = {
     "the sink's decision topic": DEFAULT_DECISION_TOPIC,
@@ -236,8 +234,8 @@ def add_options(parser: argparse._ActionsContainer, *groups: str) -> None:
             # argparse hides an option by the identity of this text, so it cannot come from the file.
             shown = settings["help"].format(**_VARIABLES) if "help" in settings else argparse.SUPPRESS
             settings = {**settings, "help": shown}
-            is_name = settings.get("type") in _NAMING and not settings.keys() & {"action", "choices"}
-            if is_name and group != "connection":
+            # What a command works on; the others say how it does, and the last value counts.
+            if settings.pop("once", False):
                 settings["action"] = _OnlyOnce
             if "type" in settings:
                 settings["type"] = _TYPES[settings["type"]]
