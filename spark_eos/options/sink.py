@@ -155,7 +155,9 @@ def _name(text: str, option: str) -> str:
     if not 0 < size_bytes <= MAX_NAME_BYTES or not text.isprintable() or text != text.strip():
         raise OptionError(
             f"Option '{option}' is {text[:80]!r} ({size_bytes} bytes)",
-            remedy=f"Use 1 to {MAX_NAME_BYTES} bytes without control characters, and no space at either end",
+            remedy=f"Use 1 to {MAX_NAME_BYTES} bytes without control characters, and no space at either end. "
+            "A job that ran under a name with a space is another one: see `eos-kafka decisions list` before you run it "
+            "without",
         )
     return text
 
