@@ -506,3 +506,22 @@ def test_failed_write_changes_nothing(monkeypatch: pytest.MonkeyPatch, storage: 
     data = log.read(0, 9999, COMMITTED).records
     assert [header.base_offset for _, header in iter_headers(data)] == [0, 1]
     assert storage.open("topic-0/00000000000000000000.log").size() == log.size_bytes
+
+
+# Rules C.3 start/3 and C.5/2.
+def test_verification_keeps_the_lowest_sequence(log: PartitionLog) -> None:
+    guard = log.producer_state.start_verification(1, 0, 3, False)
+    assert log.producer_state.start_verification(1, 0, 0, False) == guard
+    refused(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        lambda: append_raw(log, batch(1, **(TXN | {"base_sequence": 3})), transaction_guard=guard),
+    )
+    append_raw(log, batch(3, **TXN), transaction_guard=guard)
+    append_raw(log, batch(1, **(TXN | {"base_sequence": 3})))
+
+
+# Rule C.3 start/4.
+def test_a_higher_epoch_replaces_the_verified_sequence(log: PartitionLog) -> None:
+    guard = log.producer_state.start_verification(1, 0, 0, False)
+    assert log.producer_state.start_verification(1, 1, 9, False) == guard
+    append_raw(log, batch(1, **(TXN | {"producer_epoch": 1, "base_sequence": 9})), transaction_guard=guard)

@@ -117,6 +117,11 @@ def test_alter_configs_implies_describe_configs_and_not_vice_versa():
     assert not allowed(authorizer(acl(Operation.DESCRIBE_CONFIGS)), Operation.ALTER_CONFIGS)
 
 
+def test_denied_read_does_not_deny_describe() -> None:
+    rules = authorizer(acl(READ, permission=DENY), acl(DESCRIBE))
+    assert (allowed(rules, DESCRIBE), allowed(rules, READ)) == (True, False)
+
+
 def test_super_user_overrides_denials():
     rules = authorizer(acl(ALL, WILDCARD, permission=DENY, who=ANY_USER), super_users=" User:bob ; User:alice;")
     assert allowed(rules)
