@@ -98,7 +98,7 @@ def start_query(bootstrap_servers: str, folder: Path, failpoints: str) -> "subpr
         env={
             **os.environ,
             "SPARK_EOS_FAILPOINTS": failpoints,
-            "PYTHONPATH": os.pathsep.join(paths),
+            "PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
         },
