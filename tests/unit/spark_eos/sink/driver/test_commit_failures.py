@@ -29,8 +29,8 @@ from spark_eos.sink.protocol.answers import Appended, CommittedOffset, DecisionW
 from spark_eos.sink.protocol.decision_log import UNSTABLE_PATIENCE_MS, DecisionLog
 from spark_eos.sink.protocol.verification import margin_ms
 from tests.support.clocks import StandingClock
-from tests.support.spark_eos.acts import after, before, fail, instead, mend
 from tests.support.spark_eos.driving import log_of
+from tests.support.spark_eos.interceptors import after, before, fail, instead, restore
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import (
     cluster,
@@ -184,7 +184,7 @@ def test_permanently_failing_completion_reports_the_batch_as_decided(cluster: Me
         committer_of(cluster).commit(messages, 0)
     assert 50_000 < failed_at_ms[-1] - failed_at_ms[0] < 60_000
     assert states(cluster) == {S.ONGOING}
-    mend(cluster, "end_transactions")
+    restore(cluster, "end_transactions")
     committer_of(cluster, "run2").commit(repeated(), 0)
     assert visible(cluster) == 2
 
@@ -229,7 +229,7 @@ def test_failed_scan_is_not_cached_as_no_decision(cluster: MemoryCluster) -> Non
     fail(cluster, "find_records", UnansweredError("the topic is not known yet"))
     with pytest.raises(UnansweredError):
         log_of(again).newest()
-    mend(cluster, "find_records")
+    restore(cluster, "find_records")
     assert log_of(again).newest() is not None
 
 

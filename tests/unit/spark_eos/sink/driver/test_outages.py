@@ -22,8 +22,8 @@ from spark_eos.sink.decision import Rank
 from spark_eos.sink.protocol.answers import UnstableOffsetsError
 from spark_eos.sink.protocol.decision_errors import OutdatedError, UndecidedError
 from spark_eos.sink.protocol.retry_policy import rule_of
-from tests.support.spark_eos.acts import after, before, fail, instead
 from tests.support.spark_eos.driving import log_of
+from tests.support.spark_eos.interceptors import after, before, fail, instead
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, prepare, states, task_id, visible
 

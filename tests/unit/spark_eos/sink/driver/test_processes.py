@@ -13,8 +13,8 @@ from spark_eos.errors import EosKafkaError, FencedError, OptionError
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import Empty, Place, Prepared, TaskMessage
 from spark_eos.sink.protocol import commit as committer_module
-from tests.support.spark_eos.acts import before, fail
 from tests.support.spark_eos.driving import log_of
+from tests.support.spark_eos.interceptors import before, fail
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import (
     cluster,

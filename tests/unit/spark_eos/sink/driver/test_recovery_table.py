@@ -18,8 +18,8 @@ from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import descriptions, settlement
 from spark_eos.sink.protocol.action_table import Fate, SettlementAction, action_for, rule_for
 from spark_eos.sink.protocol.settlement import Course, course_of
-from tests.support.spark_eos.acts import before, instead
 from tests.support.spark_eos.driving import end_all, settle
+from tests.support.spark_eos.interceptors import before, instead
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 
 BY_LETTER = {fate.name[0]: fate for fate in Fate}

@@ -21,8 +21,8 @@ from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.retirement import Retirement
 from spark_eos.sink.protocol.state import QueryRun, RunMemory
-from tests.support.spark_eos.acts import before, mend
 from tests.support.spark_eos.driving import LogOn
+from tests.support.spark_eos.interceptors import before, restore
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, visible
 
@@ -286,7 +286,7 @@ def test_function_that_swallows_a_failed_commit_loses_no_decided_rows(
     take_away(cluster)
     with pytest.raises(TransactionError, match="is decided, but could not be completed"):
         process.commit(prepared(cluster), "first")
-    mend(cluster, "end_transactions")
+    restore(cluster, "end_transactions")
     following = process if is_same_process else Process(cluster)
     following.commit(prepared(cluster, micro_batch=1, worker="w2"), "second")
     assert visible(cluster) == 2
@@ -297,7 +297,7 @@ def test_function_that_retries_a_failed_write_does_not_duplicate_it(cluster: Mem
     take_away(cluster)
     with pytest.raises(TransactionError, match="is decided, but could not be completed"):
         process.commit(prepared(cluster), "first")
-    mend(cluster, "end_transactions")
+    restore(cluster, "end_transactions")
     with pytest.raises(OptionError, match="If this is a retry"):
         process.commit([AlreadyCommitted(Place(f"{QUERY}/t", "run1", 0, 0), rows_of(1))], "retry")
     Process(cluster, "run2").commit(repeated(), "after the restart")
@@ -400,7 +400,7 @@ def test_abort_of_a_job_keeps_what_it_decided_under_its_first_prefix(cluster: Me
     committer = committer_of(cluster, "run2", "new", query="report", retirement=Retirement.MARK)
     committer.abort(messages if knows_tasks else (), 0)
     assert cluster.ids[name].state is S.ONGOING
-    mend(cluster, "end_transactions")
+    restore(cluster, "end_transactions")
     job(cluster, "run3", "new")
     assert visible(cluster) == 1
 

@@ -19,8 +19,8 @@ from spark_eos.sink.protocol.decision_log import UNSTABLE_LIMIT_MS
 from spark_eos.sink.protocol.driver_identity import DriverIdentity
 from spark_eos.sink.protocol.orphan_sweep import superseding
 from spark_eos.sink.protocol.retirement import Retirement
-from tests.support.spark_eos.acts import after, before, fail, instead, mend
 from tests.support.spark_eos.driving import LogOn, log_of
+from tests.support.spark_eos.interceptors import after, before, fail, instead, restore
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, task_id
 
@@ -262,7 +262,7 @@ def test_transactions_of_another_run_are_left_alone_without_the_note(
     committer.commit(repeated(), 0)
     assert "is committed; the transactions that run run1 left open are swept later: a broker is offline" in caplog.text
     assert state_of(cluster) is S.ONGOING
-    mend(cluster, "write_decision")
+    restore(cluster, "write_decision")
     committer.commit(prepare(cluster, 1, "run2"), 1)
     assert state_of(cluster) is S.COMPLETE_ABORT
 
@@ -368,7 +368,7 @@ def test_decision_that_a_stale_answer_hid_before_the_takeover_is_followed(cluste
 
     def found() -> None:
         cluster.past_offsets.clear()
-        mend(cluster, "find_records")
+        restore(cluster, "find_records")
 
     before(cluster, "init_producer_id", found)
     committer_of(cluster, "run2").commit(repeated(), 0)

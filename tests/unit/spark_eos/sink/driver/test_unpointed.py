@@ -29,8 +29,8 @@ from spark_eos.sink.protocol import decision_reader
 from spark_eos.sink.protocol.answers import Appended, CommittedOffset, DecisionWrite, FoundRecords, ShortLogError
 from spark_eos.sink.protocol.retirement import Retirement
 from spark_eos.sink.protocol.retry_policy import rule_of
-from tests.support.spark_eos.acts import before, fail
 from tests.support.spark_eos.driving import LogOn, end_all, log_of
+from tests.support.spark_eos.interceptors import before, fail
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, visible
 

@@ -1,4 +1,4 @@
-"""What tests do in the middle of the requests to a cluster in memory."""
+"""Interceptors of the requests to a cluster in memory: tests act before, after or instead of them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,8 +28,8 @@ def fail(cluster: object, call: str, error: BaseException, times: int = 10_000, 
     _interpose(cluster, call, times, lambda _: refuse(), first)
 
 
-def mend(cluster: object, *calls: str) -> None:
-    """Perform requests as the class of the cluster does."""
+def restore(cluster: object, *calls: str) -> None:
+    """Remove the interceptors of some kinds of requests."""
     for call in calls:
         vars(cluster).pop(call, None)
 
