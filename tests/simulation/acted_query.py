@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.sink import SinkOptions, sink_options
@@ -33,10 +33,8 @@ QUERY, JOB = "8a6e0804-2bd0-4672-b79d-d97027f9071a", "daily"
 TOPICS, PREFIXES = ("sunk", "other"), ("sim", "sim2")
 DECISION_TOPICS = ("eos-kafka-decisions", "eos-kafka-decisions-2")
 PARTITIONS = 2
-_RUNS: Final = 12
-# In the last runs nothing happens to the query any more.
-_CALM_RUNS: Final = 4
-_LAST_RUN: Final = _RUNS - _CALM_RUNS
+# Nothing happens to the query in the last runs.
+_RUNS, _RUNS_WITH_ACTS = 12, 8
 _POINTS: Final = (
     *("task.begin", "task.before_write", "task.prepared"),
     *("driver.before_verify", "driver.taken_over", "driver.before_settle", "driver.settled"),
@@ -62,22 +60,11 @@ USERS_ACTS: Final = {
 }
 
 
-class Try(NamedTuple):
-    """The rows that one run had for a write of a micro-batch."""
-
-    topic: str
-    rows: list[Rows]
-
-    @property
-    def values(self) -> list[str]:
-        return [value for split in self.rows for _, value in split]
-
-
 @dataclass
 class Journal:
-    """What was to be written, by micro-batch and write, which try was reported, and what readers have seen."""
+    """The rows of each try by micro-batch and write, which try was reported, and what readers have seen."""
 
-    tries: dict[tuple[int, int], list[Try]] = field(default_factory=lambda: defaultdict(list))
+    tries: dict[tuple[int, int], list[list[Rows]]] = field(default_factory=lambda: defaultdict(list))
     reported: dict[tuple[int, int], int] = field(default_factory=dict)
     # What was visible and is deleted, how often, and all that was there.
     seen: Counter[str] = field(default_factory=Counter)
@@ -124,7 +111,7 @@ class ActedQuery:
 
     def happens(self, kind: str, chance: float = 0.3) -> bool:
         """Return whether an act of this kind is due."""
-        is_due = kind in self.kinds and self._run_number <= _LAST_RUN and self.random.random() < chance
+        is_due = kind in self.kinds and self._run_number <= _RUNS_WITH_ACTS and self.random.random() < chance
         if is_due:
             self.note(kind)
         return is_due
@@ -134,8 +121,11 @@ class ActedQuery:
         topic, name = self.writes[write]
         return {"job": JOB, "stream": QUERY}.get(self.mode, f"{QUERY}/{name or topic}")
 
-    def _replace_processes(self) -> None:
+    def _replace_drivers(self) -> None:
         self._processes = [self.world.new_process_id() for _ in range(3)]
+
+    def _replace_processes(self) -> None:
+        self._replace_drivers()
         # Longer than a task waits before it fails.
         self._executors = Executors(self.world, f"executor{self._run_number}", self.random, lost_after_ms=60_000)
 
@@ -149,7 +139,7 @@ class ActedQuery:
                 self._act_between_runs()
             name, self._fate = f"run{self._run_number}", None
             for kind, chance in (("death", 0.5), ("zombie", 0.3)):
-                if self._fate is None and kind in self.kinds and self._run_number <= _LAST_RUN:
+                if self._fate is None and kind in self.kinds and self._run_number <= _RUNS_WITH_ACTS:
                     visits = self.random.randint(0, self.micro_batches)
                     if self.random.random() < chance:
                         self._fate = kind, self.random.choice(_POINTS), visits
@@ -216,7 +206,7 @@ class ActedQuery:
     def _write(self, run: str, number: int, write: int) -> int:
         """Write as Spark's writers do; return the number of the try."""
         tries = self.journal.tries[number, write]
-        self._try_again(tries, number, write)
+        tries.append(self._rows(tries, f"b{number}.w{write}.v{len(tries)}"))
         at, (topic, name), query = len(tries) - 1, self.writes[write], self.name_of(write)
         given = {**self.options, "topic": topic}
         if self.mode == "job":
@@ -232,7 +222,7 @@ class ActedQuery:
             fiber.process_id = self.random.choice(self._processes)
             options = preflight(self.world.processes.current, base)
             place = Place(query, run, number, 0, call)
-            messages = self._executors.run(place, tries[at].rows, lambda _: options)
+            messages = self._executors.run(place, tries[at], lambda _: options)
             fiber.process_id = self.random.choice(self._processes)
             if self.mode == "stream":
                 options = preflight(self.world.processes.current, options, plans=False)
@@ -242,7 +232,7 @@ class ActedQuery:
                 self._executors.report = report_of(run, number, driver.committed, self._executors.report)
         except (EosKafkaError, JobFailedError):
             # What a failed write leaves for the next one in a file, other processes do not have.
-            self._processes = [self.world.new_process_id() for _ in range(3)]
+            self._replace_drivers()
             if messages:
                 fiber.process_id = self._processes[0]
                 with contextlib.suppress(EosKafkaError):
@@ -255,25 +245,21 @@ class ActedQuery:
         process = self.world.processes.current
         return committer(process, options, place.query, place.run, retirement=retirement, write=place.write)
 
-    def _try_again(self, tries: list[Try], number: int, write: int) -> None:
-        """Add the rows of this run: those of the last one, unless an act says otherwise."""
-        topic = self.writes[write][0]
+    def _rows(self, tries: list[list[Rows]], name: str) -> list[Rows]:
+        """Return the rows of this run. They are those of the run before, unless an act changes them."""
         if not tries or self.happens("other rows"):
-            names = (f"b{number}.w{write}.v{len(tries)}.s{split}" for split in range(self.random.randint(1, 3)))
+            splits = (f"{name}.s{split}" for split in range(self.random.randint(1, 3)))
             counts = (0, 1, 2)
-            rows = [
-                [(self.random.randrange(PARTITIONS), f"{name}.{at}") for at in range(self.random.choice(counts))]
-                for name in names
+            return [
+                [(self.random.randrange(PARTITIONS), f"{split}.{at}") for at in range(self.random.choice(counts))]
+                for split in splits
             ]
-            tries.append(Try(topic, rows))
-            return
-        rows = tries[-1].rows
-        if self.happens("other splits"):
-            shuffled = [row for split in rows for row in split]
-            self.random.shuffle(shuffled)
-            count = self.random.randint(1, 3)
-            rows = [shuffled[at::count] for at in range(count)]
-        tries.append(Try(topic, rows))
+        if not self.happens("other splits"):
+            return tries[-1]
+        shuffled = [row for split in tries[-1] for row in split]
+        self.random.shuffle(shuffled)
+        count = self.random.randint(1, 3)
+        return [shuffled[at::count] for at in range(count)]
 
     def reach(self, point: str, _: int | None = None) -> None:
         """Die or freeze at a failpoint of the sink, with all tasks of the run."""
@@ -321,9 +307,10 @@ class ActedQuery:
         yield from (f"{value} is there {count} times" for value, count in seen.items() if count > 1)
         text = str(self.error or "")
         for unit, tries in journal.tries.items():
-            if len({tuple(sorted(each.values)) for each in tries if any(seen[value] for value in each.values)}) > 1:
+            values = [[value for split in rows for _, value in split] for rows in tries]
+            if len({tuple(sorted(each)) for each in values if any(seen[value] for value in each)}) > 1:
                 yield f"{unit} has rows of several runs"
-            wanted = tries[journal.reported.get(unit, -1)].values
+            wanted = values[journal.reported.get(unit, -1)]
             missing = [value for value in wanted if not seen[value] and value not in journal.deleted]
             if unit in journal.reported and missing:
                 yield f"{unit} was reported, and {missing} are not there"

@@ -33,9 +33,8 @@ from tests.simulation.acted_query import (
     ActedQuery,
 )
 from tests.simulation.plan import calm
-from tests.simulation.world import REST_US, Outcome, World, failpoints_of, listening
+from tests.simulation.world import REST_US, Outcome, calm_world, listening
 from tests.support.partition_logs import truncate
-from tests.support.simulated.faults import NO_FAULTS
 from tests.support.simulated.scheduler import US_PER_MS
 
 _LIMIT_US: Final = 3_000_000 * US_PER_MS
@@ -95,7 +94,7 @@ def _end_transaction(query: ActedQuery, cluster: Cluster) -> None:
     ]
     if ongoing:
         broker, name = query.random.choice(ongoing)
-        query.note(f"that of {name}")
+        query.note(f"ends the transaction of {name}")
         entry = broker.transactions.store.find(name)
         broker.transactions.completion.abort_ongoing(entry, query.world.clock.now_ms())
 
@@ -104,15 +103,7 @@ def _lose_leader(query: ActedQuery, cluster: Cluster) -> None:
     names = (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC, TOPICS[0], query.options["decisionTopic"])
     found = [topic for name in names if (topic := cluster.metadata.topics.get(name)) is not None]
     place = query.random.choice([each for topic in found for each in topic.topic_partitions()])
-    leader = cluster.controller.leader_of(place)
-    if leader is not None:
-        cluster.controller.lose_leader(place)
-
-        def elect(cluster: Cluster) -> None:
-            if place.topic in cluster.metadata.topics:
-                cluster.controller.elect(place, leader.broker_id)
-
-        _later(query, query.random.choice((500, 5_000, 20_000)), elect)
+    query.world.outages.take_away(cluster, place, query.random.choice((500, 5_000, 20_000)))
 
 
 def _lose_decisions(query: ActedQuery, _: Cluster) -> None:
@@ -195,28 +186,19 @@ def play(seed: int, only: Collection[str] = (), *, keep_trace: bool = False) -> 
     settings = {"transaction.version": random.choice(("1", "2", "2"))}
     plan = calm(TOPICS[0], PARTITIONS, DECISION_TOPICS[0], group_id(PREFIXES[0], QUERY), settings)
     topics = {topic: (PARTITIONS, {}) for topic in TOPICS}
-    world = World(
-        replace(plan, seed=seed, brokers=random.choice((1, 2, 3)), topics=topics, journals={}), keep_trace=keep_trace
-    )
-    query = ActedQuery(world, kinds)
-    with listening() as complaints, failpoints_of(world), world.watch.watching():
+    plan = replace(plan, seed=seed, brokers=random.choice((1, 2, 3)), topics=topics, journals={})
+    with listening() as complaints, calm_world(plan, keep_trace=keep_trace) as world:
+        query = ActedQuery(world, kinds)
         failpoints.reach = query.reach
-        try:
-            world.boot()
-            world.is_calm = True
-            world.network.conditions = NO_FAULTS
-            fibers = [world.fibers.spawn("query", query.run), world.fibers.spawn("acts", lambda: _act(query))]
-            limit_us = world.scheduler.now_us + _LIMIT_US
-            while not all(each.is_done for each in fibers) and world.scheduler.step(limit_us):
-                pass
-            world.problems += [f"{each.name} did not end" for each in fibers if not each.is_done]
-            world.scheduler.run(world.scheduler.now_us + 2 * REST_US)
-            world.problems += [f"{name}: {error!r}" for name, error in world.fibers.failures]
-            world.problems += [f"the broker failed: {error!r}" for error in world.server.bugs]
-            if not world.problems:
-                world.problems += query.judge(_EXPLAINED)
-        finally:
-            world.fibers.close()
+        fibers = [world.fibers.spawn("query", query.run), world.fibers.spawn("acts", lambda: _act(query))]
+        limit_us = world.scheduler.now_us + _LIMIT_US
+        while not all(each.is_done for each in fibers) and world.scheduler.step(limit_us):
+            pass
+        world.problems += [f"{each.name} did not end" for each in fibers if not each.is_done]
+        world.scheduler.run(world.scheduler.now_us + 2 * REST_US)
+        world.note_failures()
+        if not world.problems:
+            world.problems += query.judge(_EXPLAINED)
     world.problems += complaints
     if world.problems:
         world.problems += [f"    {each}" for each in (query.mode, *query.journal.acts)]

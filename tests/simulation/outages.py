@@ -74,26 +74,36 @@ class Outages:
             duration_ms = self._random.choice(_DURATIONS_MS)
             kinds = _SHARE_KINDS if self._world.plan.share_groups else _KINDS
             kind = self._random.choices(list(kinds), list(kinds.values()))[0]
-            self._world.server.act(lambda cluster: self._take_away(cluster, kind, duration_ms))
+            self._world.server.act(lambda cluster: self._take_one_away(cluster, kind, duration_ms))
         self._later(duration_ms + self._random.randint(0, _LONGEST_PAUSE_MS), self._begin_one)
 
-    def _take_away(self, cluster: Cluster, kind: str, duration_ms: int) -> None:
+    def _take_one_away(self, cluster: Cluster, kind: str, duration_ms: int) -> None:
         names = sorted(set(cluster.metadata.topics) - INTERNAL_TOPICS) if kind == _USERS else [kind]
         found = [each for name in names for each in cluster.metadata.topics[name].topic_partitions()]
-        chosen = self._random.choice(found)
+        self.take_away(cluster, self._random.choice(found), duration_ms)
+
+    def take_away(self, cluster: Cluster, chosen: TopicPartition, duration_ms: int) -> None:
+        """Let a partition have no leader for some time, if it has one."""
         owner = cluster.controller.leader_of(chosen)
         if owner is None:
             return
         self._world.nemesis(f"{chosen} has no leader for {duration_ms} ms")
-        self._world.faults.record(FaultKind.LEADER_AWAY if kind == _USERS else FaultKind.COORDINATOR_AWAY)
+        is_internal = chosen.topic in INTERNAL_TOPICS
+        self._world.faults.record(FaultKind.COORDINATOR_AWAY if is_internal else FaultKind.LEADER_AWAY)
         self._owners[chosen] = owner.broker_id
         cluster.controller.lose_leader(chosen)
         self._later(duration_ms, partial(self._give_back, chosen))
 
     def _give_back(self, topic_partition: TopicPartition) -> None:
         owner = self._owners.pop(topic_partition, None)
-        if owner is not None:
-            self._world.server.act(lambda cluster: cluster.controller.elect(topic_partition, owner))
+        if owner is None:
+            return
+
+        def elect(cluster: Cluster) -> None:
+            if topic_partition.topic in cluster.metadata.topics:
+                cluster.controller.elect(topic_partition, owner)
+
+        self._world.server.act(elect)
 
     def _cut(self, duration_ms: int) -> None:
         """Cut a broker off, mostly the group coordinator, and kill the query's driver meanwhile.

@@ -247,6 +247,11 @@ class World:
             raise self.fibers.failures.pop()[1]
         return found[0]
 
+    def note_failures(self) -> None:
+        """Add to the problems what clients and the broker did not expect."""
+        self.problems += [f"{name}: {type(error).__name__}: {error}" for name, error in self.fibers.failures]
+        self.problems += [f"the broker failed: {error!r}" for error in self.server.bugs]
+
     def outcome(self) -> Outcome:
         """Return what became of the world."""
         scheduler = self.scheduler
@@ -271,9 +276,9 @@ class World:
 
 
 @contextlib.contextmanager
-def calm_world(plan: Plan) -> Iterator[World]:
+def calm_world(plan: Plan, *, keep_trace: bool = False) -> Iterator[World]:
     """Start a world without faults, in which a test says what happens."""
-    world = World(plan)
+    world = World(plan, keep_trace=keep_trace)
     with failpoints_of(world), world.watch.watching():
         try:
             world.boot()
@@ -307,8 +312,7 @@ def play(
         try:
             world.boot()
             world.live()
-            world.problems += [f"{name}: {type(error).__name__}: {error}" for name, error in world.fibers.failures]
-            world.problems += [f"the broker failed: {error!r}" for error in world.server.bugs]
+            world.note_failures()
             if judged and not world.problems:
                 world.problems += judge(world)
         finally:
