@@ -26,7 +26,7 @@ from spark_eos.options.source import FetchLimits
 from spark_eos.runtime import Runtime
 from spark_eos.sink.cluster_reads import ClusterReads, KeySearch
 from spark_eos.sink.decision_writer import DecisionWriter, offsets_in
-from spark_eos.sink.naming import id_pattern, parse_task_id, query_pattern
+from spark_eos.sink.naming import TaskId, id_pattern, parse_task_id, query_pattern
 from spark_eos.sink.protocol.answers import (
     Appended,
     CommittedOffset,
@@ -108,12 +108,12 @@ class KafkaCluster(ClusterReads):
         listed = self._listed([TransactionState.ONGOING], id_pattern(id_prefix), wait_ms)
         return [name for name in listed if name.startswith(id_prefix)]
 
-    def used_ids(self, query: str, wait_ms: int | None = None) -> Mapping[str, bool]:
-        committed = [TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT]
+    def used_ids(self, query: str, wait_ms: int | None = None) -> Mapping[TaskId, bool]:
+        committed = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
         ends = {state.label: state in committed for state in (TransactionState.ONGOING, *committed)}
         listed = self._listed([TransactionState.ONGOING, *committed], query_pattern(query), wait_ms)
-        tasks = {name: parse_task_id(name) for name, state in listed.items() if state in ends}
-        return {name: ends[listed[name]] for name, task in tasks.items() if task is not None and task.query == query}
+        found = [(parse_task_id(name), ends[state]) for name, state in listed.items() if state in ends]
+        return {task: end for task, end in found if task is not None and task.query == query}
 
     def _listed(self, states: Sequence[TransactionState], pattern: str, wait_ms: int | None) -> Mapping[str, str]:
         """Return the states of ids; older brokers ignore the pattern."""

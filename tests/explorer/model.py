@@ -365,7 +365,8 @@ def read(model: Model, ask: asks.KafkaAsk[Any], past: Past) -> Any:
             return tuple(n for n, each in model.ids if each.state is S.ONGOING and n.startswith(ask.id_prefix))
         case asks.UsedIds():
             used = {S.ONGOING: False, S.COMPLETE_COMMIT: True}
-            return tuple((n, used[each.state]) for n, each in model.ids if each.state in used and parse_task_id(n))
+            tasks = ((parse_task_id(name), each) for name, each in model.ids if each.state in used)
+            return tuple((task, used[each.state]) for task, each in tasks if task is not None)
         case asks.Views():
             return tuple((place, view(model, place, at)) for place, at in sorted(ask.offsets.items()))
         case asks.UnstableEnds():

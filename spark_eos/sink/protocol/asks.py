@@ -14,6 +14,7 @@ from uuid import UUID
 
 from broker_core.types import TopicPartition
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
+from spark_eos.sink.naming import TaskId
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import answers
 
@@ -86,8 +87,8 @@ class OpenTransactions(KafkaAsk[Sequence[str]]):
     wait_ms: int | None = None
 
 
-class UsedIds(KafkaAsk[Mapping[str, bool]]):
-    """The transactional ids of a query's tasks, under any prefix, whose last transaction is open (False) or committed.
+class UsedIds(KafkaAsk[Mapping[TaskId, bool]]):
+    """The ids of a query's tasks, under any prefix, whose last transaction is open (False) or committed (True).
 
     Every broker must respond; with `wait_ms`, brokers that do not respond in that time are left out.
     """

@@ -141,17 +141,16 @@ class DecisionScan:
         return sorted(since, key=lambda each: each.rank, reverse=True)
 
     async def used_ids(self, wait_ms: int | None = None) -> Mapping[naming.TaskId, bool]:
-        """Return the ids of the query's tasks, under any prefix; True for those that have committed.
+        """Return the ids that the query's tasks have used, under any prefix, and which of them have committed.
 
         Kafka deletes the pointer with the topic that it points to, so neither shows that there was a decision. The
         coordinators know the ids for a week.
         """
         try:
-            found = await asks.UsedIds(self._query, wait_ms)
+            return await asks.UsedIds(self._query, wait_ms)
         except (UnsupportedError, AuthorizationError) as error:
             await asks.info(f"cannot check whether decisions of query {self._query} are gone: {error}")
             return {}
-        return {task: end for each, end in found.items() if (task := naming.parse_task_id(each)) is not None}
 
     def committed_ids(self, used: Mapping[naming.TaskId, bool], prefix: str) -> Sequence[str]:
         """Return the ids that have committed, which takes a decision; another user's job may have the same name."""

@@ -13,7 +13,7 @@ from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartiti
 from spark_eos.errors import UnansweredError
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.runtime import Runtime
-from spark_eos.sink.naming import parse_task_id
+from spark_eos.sink.naming import TaskId, parse_task_id
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
 from spark_eos.sink.protocol.answers import (
     Appended,
@@ -143,11 +143,11 @@ class MemoryCluster:
     def open_transactions(self, id_prefix: str, wait_ms: int | None = None) -> Sequence[str]:
         return [name for name, each in self.ids.items() if each.state is S.ONGOING and name.startswith(id_prefix)]
 
-    def used_ids(self, query: str, wait_ms: int | None = None) -> Mapping[str, bool]:
-        self.calls.append("list used" if wait_ms is None else "list used, of those that respond")
+    def used_ids(self, query: str, wait_ms: int | None = None) -> Mapping[TaskId, bool]:
+        self.calls.append("list ids" if wait_ms is None else "list ids without slow brokers")
         used = {S.ONGOING: False, S.COMPLETE_COMMIT: True}
-        tasks = {name: parse_task_id(name) for name, each in self.ids.items() if each.state in used}
-        return {name: used[self.ids[name].state] for name, task in tasks.items() if task and task.query == query}
+        found = [(parse_task_id(name), used[each.state]) for name, each in self.ids.items() if each.state in used]
+        return {task: end for task, end in found if task is not None and task.query == query}
 
     def end_transactions(
         self, opened: Collection[OpenTransaction], commit: bool, wait_ms: int | None = None

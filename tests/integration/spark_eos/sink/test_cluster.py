@@ -352,5 +352,7 @@ def test_ids_of_a_query_are_listed_under_any_prefix_with_what_became_of_them(wor
     prepared("p", 0, f"{world.query}-2")
     driving.end_all(world.cluster, committed, commit=True)
     driving.end_all(world.cluster, aborted, commit=False)
-    found = dict(world.cluster.used_ids(world.query, wait_ms))
-    assert found == {each.transactional_id: each in committed for each in (*still_open, *committed)}
+    found = world.cluster.used_ids(world.query, wait_ms)
+    assert {str(task): end for task, end in found.items()} == {
+        each.transactional_id: each in committed for each in (*still_open, *committed)
+    }
