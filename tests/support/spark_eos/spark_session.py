@@ -89,7 +89,8 @@ def spark(failpoints_file: Path, request: pytest.FixtureRequest) -> Iterator[Spa
     before = dict(os.environ)
     os.environ.update(worker_environment() | {ENVIRONMENT_NAME: f"@{failpoints_file}"})
     session = build_session("tests", {**sparks_own, "spark.local.dir": str(failpoints_file.parent / "spark")})
-    yield session
-    session.stop()
+    # Not at the end: what other tests of this process start would run the preload too.
     os.environ.clear()
     os.environ.update(before)
+    yield session
+    session.stop()
