@@ -17,9 +17,8 @@ logger = logging.getLogger(__name__)
 _CHECKED: Final = "The records may have been removed by retention, or the topic was deleted, before they were read"
 _REMEDY: Final = "To continue without them, set the source option 'failOnDataLoss' to 'false'"
 _HOW_TO_GO_ON: Final = (
-    "To continue at the offsets of the checkpoint, or at the end of the current log where that is before them, set "
-    "the source option 'failOnDataLoss' to 'false': what the current log has before that is never read. To read it, "
-    "start with a new checkpoint and startingOffsets; records that were read before and still exist are then read again"
+    "To continue where the logs part, set the source option 'failOnDataLoss' to 'false': the records that the current "
+    "log has from there are new, and each is read once"
 )
 
 
@@ -94,6 +93,8 @@ class RewrittenLogs:
         self._lookup = lookup
         self._losses = losses
         self._seen: dict[TopicPartition, _Seen] = {}
+        # What was read of a log, and where it parts; kept until the checkpoint says that it was read from there.
+        self._cut: dict[TopicPartition, tuple[LogPoint, int]] = {}
 
     def check(
         self,
@@ -101,8 +102,11 @@ class RewrittenLogs:
         places: Mapping[TopicPartition, PartitionPlace],
         ends: Mapping[TopicPartition, LogPoint],
         checkpoint: SourceOffset,
-    ) -> None:
-        """Report partitions of which something below the offsets in `read` has changed."""
+    ) -> dict[TopicPartition, int]:
+        """Report partitions of which something below the offsets in `read` has changed.
+
+        Return where the logs part. The current log's records from there are of later epochs, so none was read.
+        """
         before = {
             tp: _Seen(checkpoint.topic_ids.get(tp.topic), epoch) for tp, epoch in checkpoint.leader_epochs.items()
         } | self._seen
@@ -131,7 +135,16 @@ class RewrittenLogs:
                         if ended[tp] is None
                         else f"ends at offset {ended[tp]} in the current log; the records from there"
                     )
-                    + f" to offset {read[tp] - 1} are not read"
+                    + f" to offset {read[tp] - 1} were not read"
                     for tp in cut
                 ),
             )
+        points = {
+            tp: LogPoint(checkpoint.leader_epochs.get(tp, NO_LEADER_EPOCH), offset) for tp, offset in read.items()
+        }
+        self._cut = {tp: each for tp, each in self._cut.items() if points.get(tp) == each[0]}
+        for tp in cut:
+            if (parted := ended[tp]) is not None:
+                _, earlier = self._cut.get(tp, (None, parted))
+                self._cut[tp] = points[tp], min(parted, earlier)
+        return {tp: offset for tp, (_, offset) in self._cut.items() if tp in ends}

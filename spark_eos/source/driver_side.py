@@ -17,7 +17,7 @@ from spark_eos.metrics import SOURCE_METRICS
 from spark_eos.metrics_export.sender import check_exportable, publish
 from spark_eos.metrics_export.store import offsets_digest
 from spark_eos.options.source import SourceOptions
-from spark_eos.runtime import now_ms, process_state
+from spark_eos.runtime import ProcessState, now_ms
 from spark_eos.source.available_now import check_micro_batch
 from spark_eos.source.data_loss import DataLossPolicy, RewrittenLogs
 from spark_eos.source.lag import LagWatch, show_lag
@@ -107,24 +107,26 @@ class Outages:
 class DriverSide:
     """What only the driver has: a client, the limits' clock, the target of AvailableNow, the ends seen last."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, process: ProcessState) -> None:
         failpoints.enter(options.client.client_id)
+        self._clock = process.runtime.clock
+        monotonic = self._clock.monotonic
         check_exportable(options.metrics)
         self._metrics = options.metrics
         self._labels = {"query": options.metrics_query, "source": options.subscription_name}
         publish(self._metrics)
-        self.client = KafkaClient(options.client)
+        self.client = KafkaClient(options.client, process.runtime)
         lookup = OffsetLookup(self.client)
-        self.planner = Planner(lookup, options)
-        self.outages = Outages(options.outage_timeout_ms)
+        self.planner = Planner(lookup, options, self._clock.sleep, monotonic)
+        self.outages = Outages(options.outage_timeout_ms, monotonic)
         self.latest: OffsetMap = {}
         self._there: OffsetMap = {}
-        self._admission = AdmissionControl(options)
+        self._admission = AdmissionControl(options, monotonic)
         if options.log_lag:
             show_lag()
-        self._warnings = LsoStallWarnings(options.client)
+        self._warnings = LsoStallWarnings(options.client, clock=monotonic)
         self._warn_after_ms = options.lag_warning_after_ms
-        self._lag = LagWatch(options.lag_warning_after_ms, self._warnings.report)
+        self._lag = LagWatch(options.lag_warning_after_ms, self._warnings.report, monotonic)
         self._rewritten = RewrittenLogs(lookup, DataLossPolicy(options.fail_on_data_loss))
         # Of Trigger.AvailableNow: the ends when the query began, and the ends that the next micro-batch may have.
         self._target: OffsetMap | None = None
@@ -137,7 +139,7 @@ class DriverSide:
         # For a Spark that does not pass a start to `latestOffset`: where the last planned micro-batch ends.
         self.position: SourceOffset | None = None
         group_id = options.commit_group_id
-        self._group_commits = None if group_id is None else GroupCommits(self.client, group_id)
+        self._group_commits = None if group_id is None else GroupCommits(self.client, group_id, monotonic)
 
     def close(self) -> None:
         with SOURCE_METRICS.subject(**self._labels):
@@ -173,8 +175,8 @@ class DriverSide:
 
     def _begins(self, start: SourceOffset, end: SourceOffset) -> OffsetMap:
         """Return where a micro-batch begins; Spark stores its end, but not the start of a source's first one."""
-        if end.first_start is not None:
-            return end.first_start
+        if end.begins is not None:
+            return end.begins
         if start == self._first_start and not self._is_begun:
             return self._first_begins(start, end)
         # Topics that were created again are read from their first record, as added ones.
@@ -209,7 +211,7 @@ class DriverSide:
             try:
                 yield
             finally:
-                SOURCE_METRICS.set("updated_timestamp_seconds", now_ms(process_state().runtime.clock) // 1000)
+                SOURCE_METRICS.set("updated_timestamp_seconds", now_ms(self._clock) // 1000)
                 publish(self._metrics)
 
     def remember_target(self) -> None:
@@ -236,13 +238,17 @@ class DriverSide:
             # is missing would be repeated until its timeout.
             self._group_commits.commit({tp: offset for tp, offset in known.items() if tp in self.planner.places})
         available = self._there if self._target is None else self._within_target(known)
-        self.latest = self._available = available
         with SOURCE_METRICS.subject(**self._labels):
             self.planner.report_doubts(start, self._target or ())
-            self._rewritten.check(known, self.planner.places, self.planner.ends, start)
+            found = self._rewritten.check(known, self.planner.places, self.planner.ends, start)
+        cut = {tp: offset for tp, offset in found.items() if tp in available}
+        # The end of a cut log may have been raised to what was read: behind it, all is new.
+        available |= {tp: min(available[tp], max(offset, self.planner.ends[tp].offset)) for tp, offset in cut.items()}
+        self.latest = self._available = available
+        begins = known | cut
         added = available.keys() - known.keys()
-        begins = known | self.planner.earliest(added) if added else known
-        end = self._admission.admit(begins, available, limit, may_wait=self._target is None)
+        begins |= self.planner.earliest(added) if added else {}
+        end = self._admission.admit(begins, available, limit, may_wait=self._target is None and not cut)
         if self._lag.is_due(has_read=end != begins):
             try:
                 self._measure_lag(known)
@@ -256,10 +262,10 @@ class DriverSide:
         admitted = SourceOffset(
             end,
             {topic: ids[topic] for topic in topics & ids.keys()},
-            known if is_first else None,
+            known | cut if is_first or cut else None,
             self._leader_epochs(end, start),
         )
-        is_news = is_first or (admitted.offsets, admitted.topic_ids) != (start.offsets, start.topic_ids)
+        is_news = is_first or cut or (admitted.offsets, admitted.topic_ids) != (start.offsets, start.topic_ids)
         self._admitted = admitted if is_news else start
         return self._admitted
 

@@ -29,15 +29,15 @@ _NOTE: Final = "eos-kafka: "
 class SourceOffset:
     """What Spark stores for each micro-batch in the checkpoint: the offsets, and what else has to survive a restart.
 
-    `topic_ids` are the topics that the offsets belong to: another topic can have the same name later. `first_start` is
-    set in the end of a source's first micro-batch and says where that begins. Spark stores no start, and asks for it
-    again if that micro-batch is run again. `leader_epochs` belong to leaders that had all records before the offsets: a
-    log that was truncated since and has grown again does not show otherwise.
+    `topic_ids` are the topics that the offsets belong to: another topic can have the same name later. `begins` is
+    set if the micro-batch does not begin where the one before ends: a source's first one, whose start Spark does not
+    store and asks for again, and one after the loss of a log's end. `leader_epochs` belong to leaders that had all
+    records before the offsets: a log that was truncated since and has grown again does not show otherwise.
     """
 
     offsets: OffsetMap
     topic_ids: Mapping[str, UUID] = field(default_factory=dict)
-    first_start: OffsetMap | None = None
+    begins: OffsetMap | None = None
     leader_epochs: OffsetMap = field(default_factory=dict)
 
     def to_json(self) -> JsonOffsets:
@@ -45,8 +45,8 @@ class SourceOffset:
         note: dict[str, Any] = {}
         if self.topic_ids:
             note["topicIds"] = {topic: str(self.topic_ids[topic]) for topic in sorted(self.topic_ids)}
-        if self.first_start is not None:
-            note["firstStart"] = to_json_offsets(self.first_start)
+        if self.begins is not None:
+            note["firstStart"] = to_json_offsets(self.begins)
         if self.leader_epochs:
             note["leaderEpochs"] = to_json_offsets(self.leader_epochs)
         form = to_json_offsets(self.offsets)

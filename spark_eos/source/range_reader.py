@@ -38,10 +38,13 @@ _MOST_IDLE: Final = 8
 Spans = list[tuple[int, BatchHeader]]
 
 
-def read_range(piece: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+def read_range(
+    piece: OffsetRange, options: SourceOptions, process: ProcessState | None = None, *, is_last: bool = True
+) -> Iterator[pa.RecordBatch]:
+    """Read a range; if none follows it and its log was truncated, with what the current log has in its place."""
     losses = DataLossPolicy(options.fail_on_data_loss)
     failpoints.reach("source.before_read")
-    with task_client(process_state(), options.client) as client:
+    with task_client(process or process_state(), options.client) as client:
         place = PartitionPlace(piece.topic_id, piece.leader_id, piece.leader_epoch)
         planned = LogPoint(piece.end_epoch, piece.end)
         fetch = RangeFetch(client, piece.topic_partition, place, options.isolation, options.fetch, planned)
@@ -54,10 +57,12 @@ def read_range(piece: OffsetRange, options: SourceOptions) -> Iterator[pa.Record
                     failpoints.reach("source.mid_read")
                 return
             except OffsetsGoneError as gone:
-                position, end = _after_loss(gone, piece, losses)
+                position, end = _after_loss(gone, piece, losses, is_last=is_last)
 
 
-def _after_loss(gone: OffsetsGoneError, piece: OffsetRange, losses: DataLossPolicy) -> tuple[int, int]:
+def _after_loss(
+    gone: OffsetsGoneError, piece: OffsetRange, losses: DataLossPolicy, *, is_last: bool
+) -> tuple[int, int]:
     """Report a loss; if the user has chosen to continue, return the range to continue with."""
     log = "the topic has no log"
     if gone.log_start_offset is not None:
@@ -69,6 +74,9 @@ def _after_loss(gone: OffsetsGoneError, piece: OffsetRange, losses: DataLossPoli
     if gone.log_start_offset is None or gone.end_offset is None:
         return piece.end, piece.end
     if gone.reason is Gone.LOG_TRUNCATED:
+        if not is_last:
+            # The next micro-batch begins where the logs part.
+            return gone.position, gone.cut_at or 0
         # Records that were read are not read again, and the new log may be shorter than the old one.
         return max(gone.position, gone.log_start_offset), min(piece.end, gone.end_offset)
     return (piece.end if gone.log_start_offset <= gone.position else gone.log_start_offset), piece.end

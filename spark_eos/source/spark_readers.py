@@ -55,11 +55,14 @@ class RangePartition(InputPartition):
         return cast("OffsetRange", self.value)
 
 
-def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+def _read(partition: InputPartition, options: SourceOptions, *, is_last: bool) -> Iterator[pa.RecordBatch]:
     failpoints.enter(options.client.client_id)
-    spare_modules(process_state())
-    # Spark creates an empty partition if none was planned.
-    return read_range(partition.piece, options) if isinstance(partition, RangePartition) else iter(())
+    process = process_state()
+    spare_modules(process)
+    if not isinstance(partition, RangePartition):
+        # Spark creates an empty partition if none was planned.
+        return iter(())
+    return read_range(partition.piece, options, process, is_last=is_last)
 
 
 @message_first
@@ -89,7 +92,7 @@ class BatchReader(SentToTasks, DataSourceReader):
             return [RangePartition(piece) for piece in planner.plan(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(partition, self._options)
+        return _read(partition, self._options, is_last=True)
 
 
 class FilteringBatchReader(BatchReader):
@@ -128,7 +131,7 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
     @property
     def _driver(self) -> DriverSide:
         if self._driver_side is None:
-            self._driver_side = DriverSide(self._options)
+            self._driver_side = DriverSide(self._options, process_state())
         return self._driver_side
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name, as those below)
@@ -172,7 +175,7 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
         return [RangePartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(partition, self._options)
+        return _read(partition, self._options, is_last=False)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the checkpoint has the offsets, and Spark does not report a query's last micro-batch here."""
