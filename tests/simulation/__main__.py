@@ -33,11 +33,12 @@ class _Worlds(NamedTuple):
     stale: bool
     shares: bool
     acts: bool
+    reads: bool
 
     def play(self, seed: int, *, keep_trace: bool = False) -> Outcome:
         """Play one world."""
-        if self.acts:
-            return acts.play(seed, keep_trace=keep_trace)
+        if self.acts or self.reads:
+            return acts.play(seed, scene=acts.READING if self.reads else acts.WRITING, keep_trace=keep_trace)
         return play(seed, keep_trace=keep_trace, stale_brokers=self.stale, shares=self.shares)
 
     @property
@@ -48,7 +49,7 @@ class _Worlds(NamedTuple):
     @property
     def not_due(self) -> Collection[FaultKind]:
         """Return the kinds of faults that these worlds need not have."""
-        if self.acts:
+        if self.acts or self.reads:
             return frozenset(FaultKind)
         if self.shares:
             return NOT_IN_SHARE_WORLDS
@@ -73,7 +74,8 @@ def main(words: Sequence[str] | None = None) -> int:
         help="also cut off brokers from the others in worlds with outages",
     )
     parser.add_argument("--shares", action="store_true", help="play worlds of share groups")
-    parser.add_argument("--acts", action="store_true", help="play a query and what users and operators do around it")
+    parser.add_argument("--acts", action="store_true", help="play a query that writes, and what is done around it")
+    parser.add_argument("--reads", action="store_true", help="play a query that reads, and what is done around it")
     parser.add_argument(
         "--broken",
         choices=[_ALL, *BROKEN],
@@ -84,7 +86,7 @@ def main(words: Sequence[str] | None = None) -> int:
         f"shows it; NAME is one of: {', '.join(BROKEN)}",
     )
     arguments = parser.parse_args(words)
-    worlds = _Worlds(arguments.stale, arguments.shares, arguments.acts)
+    worlds = _Worlds(arguments.stale, arguments.shares, arguments.acts, arguments.reads)
     if arguments.replay is not None:
         if arguments.broken == _ALL:
             parser.error("--replay needs the name of the injected bug: --broken NAME")

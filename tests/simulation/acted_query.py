@@ -9,7 +9,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_eos.errors import EosKafkaError
@@ -20,6 +19,7 @@ from spark_eos.sink.driver.preflight import preflight
 from spark_eos.sink.factory import committer
 from spark_eos.sink.messages import Place, TaskMessage
 from spark_eos.sink.protocol.retirement import Retirement
+from tests.simulation.acted import RUNS, RUNS_WITH_ACTS, Acted
 from tests.simulation.history import READ_UNCOMMITTED
 from tests.simulation.judge import records_of
 from tests.simulation.sink import Executors, JobFailedError, Rows
@@ -33,8 +33,6 @@ QUERY, JOB = "8a6e0804-2bd0-4672-b79d-d97027f9071a", "daily"
 TOPICS, PREFIXES = ("sunk", "other"), ("sim", "sim2")
 DECISION_TOPICS = ("eos-kafka-decisions", "eos-kafka-decisions-2")
 PARTITIONS = 2
-# Nothing happens to the query in the last runs.
-_RUNS, _RUNS_WITH_ACTS = 12, 8
 _POINTS: Final = (
     *("task.begin", "task.before_write", "task.prepared"),
     *("driver.before_verify", "driver.taken_over", "driver.before_settle", "driver.settled"),
@@ -69,25 +67,19 @@ class Journal:
     # What was visible and is deleted, how often, and all that was there.
     seen: Counter[str] = field(default_factory=Counter)
     deleted: set[str] = field(default_factory=set)
-    acts: list[str] = field(default_factory=list)
 
 
-class ActedQuery:
+class ActedQuery(Acted):
     """The query: its options, its checkpoint and its runs."""
 
     def __init__(self, world: "World", kinds: Collection[str]) -> None:
-        self.world = world
-        self.random = Random(f"acts/{world.plan.seed}")
-        self.kinds = kinds
+        super().__init__(world, kinds)
         self.journal = Journal()
-        self.options: dict[str, str] = {
-            "kafka.bootstrap.servers": ",".join(f"broker{each}:9092" for each in world.broker_ids),
+        self.options |= {
             "transactionalIdPrefix": PREFIXES[0],
             "decisionTopic": DECISION_TOPICS[0],
             "transactionTimeout": str(self.random.choice((15_000, 25_000))),
             "onLostTransaction": self.random.choice(("fail", "fail", "rewrite")),
-            "kafka.request.timeout.ms": "2000",
-            "kafka.default.api.timeout.ms": "10000",
             "kafka.delivery.timeout.ms": "8000",
         }
         self.mode = self.random.choice(("stream", "stream", "foreachBatch", "job"))
@@ -97,24 +89,11 @@ class ActedQuery:
         if self.mode == "foreachBatch" and self.random.random() < 0.8:
             self.writes.append(self.random.choice(([TOPICS[1], ""], [TOPICS[0], "second"], [TOPICS[1], "second"])))
         self.done: set[int] = set()
-        self.error: Exception | None = None
-        self._run_number = self._repeats = 0
+        self._repeats = 0
         # Where the driver of this run dies or freezes, and after how many visits.
         self._fate: tuple[str, str, int] | None = None
         self._frozen: list[Any] = []
         self._replace_processes()
-
-    def note(self, text: str) -> None:
-        """Record an act."""
-        self.journal.acts.append(f"{self.world.scheduler.now_us / 1e6:.3f} {text}")
-        self.world.scheduler.note(f"act: {text}")
-
-    def happens(self, kind: str, chance: float = 0.3) -> bool:
-        """Return whether an act of this kind is due."""
-        is_due = kind in self.kinds and self._run_number <= _RUNS_WITH_ACTS and self.random.random() < chance
-        if is_due:
-            self.note(kind)
-        return is_due
 
     def name_of(self, write: int) -> str:
         """Return the name under which a write is decided."""
@@ -127,19 +106,19 @@ class ActedQuery:
     def _replace_processes(self) -> None:
         self._replace_drivers()
         # Longer than a task waits before it fails.
-        self._executors = Executors(self.world, f"executor{self._run_number}", self.random, lost_after_ms=60_000)
+        self._executors = Executors(self.world, f"executor{self.run_number}", self.random, lost_after_ms=60_000)
 
     # Runs
 
     def run(self) -> None:
         """Run the query until it is done, or has stopped again and again."""
-        while self._run_number < _RUNS and self._is_due():
-            self._run_number += 1
-            if self._run_number > 1:
+        while self.run_number < RUNS and self._is_due():
+            self.run_number += 1
+            if self.run_number > 1:
                 self._act_between_runs()
-            name, self._fate = f"run{self._run_number}", None
+            name, self._fate = f"run{self.run_number}", None
             for kind, chance in (("death", 0.5), ("zombie", 0.3)):
-                if self._fate is None and kind in self.kinds and self._run_number <= _RUNS_WITH_ACTS:
+                if self._fate is None and kind in self.kinds and self.run_number <= RUNS_WITH_ACTS:
                     visits = self.random.randint(0, self.micro_batches)
                     if self.random.random() < chance:
                         self._fate = kind, self.random.choice(_POINTS), visits
@@ -182,7 +161,7 @@ class ActedQuery:
         except (EosKafkaError, JobFailedError) as caught:
             error = caught
             self.note(f"{name} stops: {type(error).__name__}: {error}")
-        if name == f"run{self._run_number}":
+        if name == f"run{self.run_number}":
             self.error = error
 
     def _write_micro_batches(self, name: str) -> None:
@@ -269,7 +248,7 @@ class ActedQuery:
         self._fate = (kind, point, visits - 1) if visits else None
         if visits:
             return
-        name = f"run{self._run_number}"
+        name = f"run{self.run_number}"
         self.note(f"{name}: {kind} at {point}")
         for each in [one for one in self.world.fibers.all if re.search(rf"/{name}(\.|$)", one.name)]:
             if kind == "death":
@@ -285,18 +264,14 @@ class ActedQuery:
 
     # What came of it
 
-    def logs_of(self, topic: str) -> Iterator[Any]:
-        """Return the logs of a topic, if it exists."""
-        cluster = self.world.server.cluster
-        found = cluster.metadata.topics.get(topic)
-        for place in found.topic_partitions() if found is not None else ():
-            yield cluster.logs.get(place, self.world.clock.now_ms())
-
     def note_deletion(self, log: Any, end: int) -> None:
         """Remember what readers saw of a log before an offset, and what was there."""
         if log.topic_partition.topic in TOPICS:
             self.journal.seen.update(value for at, value in records_of(log, READ_COMMITTED) if at < end)
             self.journal.deleted.update(value for at, value in records_of(log, READ_UNCOMMITTED) if at < end)
+
+    def any_topic(self) -> str:
+        return str(self.random.choice(self.writes)[0])
 
     def judge(self, explained: dict[str, str]) -> Iterator[str]:
         """Yield what is wrong in the end: rows that are twice there, or missing, or a stop without a reason."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from broker_core.broker.cluster import Cluster
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TransactionState
@@ -22,6 +22,7 @@ from spark_eos.sink.factory import cluster_of
 from spark_eos.sink.naming import group_id
 from spark_eos.sink.performing import perform
 from spark_eos.sink.protocol.decision_log import DecisionLog
+from tests.simulation.acted import Acted
 from tests.simulation.acted_query import (
     DECISION_TOPICS,
     JOB,
@@ -32,19 +33,20 @@ from tests.simulation.acted_query import (
     USERS_ACTS,
     ActedQuery,
 )
+from tests.simulation.acted_reader import READERS_ACTS, ActedReader
 from tests.simulation.plan import calm
 from tests.simulation.world import REST_US, Outcome, calm_world, listening
 from tests.support.partition_logs import truncate
 from tests.support.simulated.scheduler import US_PER_MS
 
 _LIMIT_US: Final = 3_000_000 * US_PER_MS
-_GONE: Final = "are gone|does not have offset|deleted and created"
+_GONE: Final = "are gone|does not have offset|deleted and created|which does not exist"
 _LOST: Final = "was decided, but"
 _ENDED: Final = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
-Act = Callable[[ActedQuery, Cluster], None]
+Act = Callable[[Any, Cluster], None]
 
 
-def _recreate(topics: Callable[[ActedQuery], str], query: ActedQuery, cluster: Cluster) -> None:
+def _recreate(topics: Callable[[Acted], str], query: Acted, cluster: Cluster) -> None:
     """Delete a topic, and create it again at once or later."""
     topic = topics(query)
     for log in query.logs_of(topic):
@@ -61,8 +63,8 @@ def _recreate(topics: Callable[[ActedQuery], str], query: ActedQuery, cluster: C
     _later(query, query.random.choice((1, 1, 300, 3_000)), create)
 
 
-def _delete_records(query: ActedQuery, _: Cluster) -> None:
-    for log in query.logs_of(_output(query)):
+def _delete_records(query: Acted, _: Cluster) -> None:
+    for log in query.logs_of(query.any_topic()):
         end = query.random.randint(log.log_start_offset, log.high_watermark)
         query.note_deletion(log, end)
         log.delete_records_before(end)
@@ -75,7 +77,7 @@ def _delete_groups(query: ActedQuery, cluster: Cluster) -> None:
         broker.groups.delete_groups(groups, query.world.clock.now_ms())
 
 
-def _forget_ids(query: ActedQuery, cluster: Cluster) -> None:
+def _forget_ids(query: Acted, cluster: Cluster) -> None:
     """Let the ids expire that have no open transaction."""
     for broker in cluster.brokers.values():
         for name, image in list(broker.transactions.images().items()):
@@ -84,7 +86,7 @@ def _forget_ids(query: ActedQuery, cluster: Cluster) -> None:
                 store.remove(store.partition_for(name), [name], query.world.clock.now_ms())
 
 
-def _end_transaction(query: ActedQuery, cluster: Cluster) -> None:
+def _end_transaction(query: Acted, cluster: Cluster) -> None:
     """End a transaction, as `transactions force-terminate` or a timeout does."""
     ongoing = [
         (broker, name)
@@ -106,27 +108,48 @@ def _lose_leader(query: ActedQuery, cluster: Cluster) -> None:
     query.world.outages.take_away(cluster, place, query.random.choice((500, 5_000, 20_000)))
 
 
+def _lose_read_leader(query: Acted, cluster: Cluster) -> None:
+    for log in list(query.logs_of(query.any_topic()))[:1]:
+        query.world.outages.take_away(cluster, log.topic_partition, query.random.choice((500, 5_000, 20_000)))
+
+
+def _lose_records(query: Acted, cluster: Cluster) -> None:
+    """Lose the newest records of a partition: an election of a replica without them."""
+    for log in list(query.logs_of(query.any_topic()))[-1:]:
+        owner = cluster.controller.leader_of(log.topic_partition)
+        if owner is None:
+            continue
+        query.note_deletion(log, log.log_end_offset)
+        cluster.controller.lose_leader(log.topic_partition)
+        truncate(log, max(log.log_start_offset, log.log_end_offset - query.random.randint(1, 9)))
+        cluster.controller.elect(log.topic_partition, owner.broker_id)
+
+
+def _cut_off(query: Acted) -> None:
+    """Cut a broker off from the others for some time; clients still reach it."""
+    broker_id = query.random.choice(query.world.broker_ids)
+    query.world.server.cut_off(broker_id)
+    delay_us = query.random.choice((1_000, 8_000, 40_000)) * US_PER_MS
+    query.world.scheduler.after(delay_us, lambda: query.world.server.rejoin(broker_id))
+
+
 def _lose_decisions(query: ActedQuery, _: Cluster) -> None:
     """Lose the newest records of the decision topic, as an unclean election does."""
     for log in query.logs_of(query.options["decisionTopic"]):
         truncate(log, max(log.log_start_offset, log.log_end_offset - query.random.randint(1, 4)))
 
 
-def _change_level(query: ActedQuery, cluster: Cluster) -> None:
+def _change_level(query: Acted, cluster: Cluster) -> None:
     cluster.metadata.set_feature("transaction.version", query.random.choice((1, 2)))
 
 
-def _grow(query: ActedQuery, cluster: Cluster) -> None:
-    topic = cluster.metadata.topics.get(_output(query))
+def _grow(query: Acted, cluster: Cluster) -> None:
+    topic = cluster.metadata.topics.get(query.any_topic())
     if topic is not None:
         cluster.controller.add_partitions(topic.name, len(list(topic.topic_partitions())) + 1)
 
 
-def _output(query: ActedQuery) -> str:
-    return query.random.choice(query.writes)[0]
-
-
-def _later(query: ActedQuery, delay_ms: int, action: Callable[[Cluster], None]) -> None:
+def _later(query: Acted, delay_ms: int, action: Callable[[Cluster], None]) -> None:
     query.world.scheduler.after(delay_ms * US_PER_MS, lambda: query.world.server.act(action))
 
 
@@ -147,13 +170,13 @@ def _operate(query: ActedQuery) -> None:
         query.note(f"{action.name}: {type(error).__name__}: {error}")
 
 
-def _at_once(act: Act) -> Callable[[ActedQuery], None]:
+def _at_once(act: Act) -> Callable[[Any], None]:
     return lambda query: query.world.server.act(lambda cluster: act(query, cluster))
 
 
 # Each with the words of an error that it explains.
 _CLUSTERS_ACTS: Final[dict[str, tuple[Callable[[ActedQuery], None], str]]] = {
-    "recreate output": (_at_once(partial(_recreate, _output)), f"{_GONE}|{_LOST}"),
+    "recreate output": (_at_once(partial(_recreate, lambda query: query.any_topic())), f"{_GONE}|{_LOST}"),
     "recreate decisions": (_at_once(partial(_recreate, lambda query: query.options["decisionTopic"])), _GONE),
     "delete records": (_at_once(_delete_records), _LOST),
     "delete group": (_at_once(_delete_groups), _GONE),
@@ -166,7 +189,18 @@ _CLUSTERS_ACTS: Final[dict[str, tuple[Callable[[ActedQuery], None], str]]] = {
     "operator": (_operate, _LOST),
     "power": (lambda query: query.world.server.kill(power=query.random.random() < 0.5), _LOST),
 }
-_EXPLAINED: Final = USERS_ACTS | {kind: words for kind, (_, words) in _CLUSTERS_ACTS.items()}
+_LOSS: Final = "KAFKA_DATA_LOSS"
+_READERS_CLUSTERS_ACTS: Final[dict[str, tuple[Callable[[Any], None], str]]] = {
+    "recreate output": (_at_once(partial(_recreate, lambda query: query.any_topic())), _LOSS),
+    "delete records": (_at_once(_delete_records), _LOSS),
+    "lose records": (_at_once(_lose_records), _LOSS),
+    "end transaction": (_at_once(_end_transaction), _LOSS),
+    "lose leader": (_at_once(_lose_read_leader), _LOSS),
+    "cut off": (_cut_off, _LOSS),
+    "change level": (_at_once(_change_level), _LOSS),
+    "grow": (_at_once(_grow), _LOSS),
+    "power": (lambda query: query.world.server.kill(power=query.random.random() < 0.5), _LOSS),
+}
 # Together these are not noticed, or not always, as the guarantees say: only the first one happens.
 _NOT_TOGETHER: Final = (
     *(("recreate decisions", other) for other in ("forget ids", "prefix", "topic", "name")),
@@ -175,12 +209,30 @@ _NOT_TOGETHER: Final = (
 )
 
 
-def play(seed: int, only: Collection[str] = (), *, keep_trace: bool = False) -> Outcome:
+class Scene(NamedTuple):
+    """A kind of worlds: what is acted upon, the acts of users and of the cluster, and what is not done together."""
+
+    subject: Callable[[Any, Collection[str]], Acted]
+    users_acts: dict[str, str]
+    clusters_acts: dict[str, tuple[Callable[[Any], None], str]]
+    not_together: Collection[tuple[str, str]] = ()
+
+    @property
+    def explained(self) -> dict[str, str]:
+        """Return the words of an error that each kind of act explains."""
+        return self.users_acts | {kind: words for kind, (_, words) in self.clusters_acts.items()}
+
+
+WRITING: Final = Scene(ActedQuery, USERS_ACTS, _CLUSTERS_ACTS, _NOT_TOGETHER)
+READING: Final = Scene(ActedReader, READERS_ACTS, _READERS_CLUSTERS_ACTS)
+
+
+def play(seed: int, only: Collection[str] = (), *, scene: Scene = WRITING, keep_trace: bool = False) -> Outcome:
     """Play the world of a seed to its end, and judge it; with `only`, no other acts happen."""
     random = Random(f"acts/{seed}/kinds")
-    kinds = dict.fromkeys(["death", *random.sample(sorted(_EXPLAINED), random.randint(2, 5))])
+    kinds = dict.fromkeys(["death", *random.sample(sorted(scene.explained), random.randint(2, 5))])
     kinds = dict.fromkeys(only) or kinds
-    for kept, other in _NOT_TOGETHER:
+    for kept, other in scene.not_together:
         if kept in kinds:
             kinds.pop(other, None)
     settings = {"transaction.version": random.choice(("1", "2", "2"))}
@@ -188,9 +240,10 @@ def play(seed: int, only: Collection[str] = (), *, keep_trace: bool = False) -> 
     topics = {topic: (PARTITIONS, {}) for topic in TOPICS}
     plan = replace(plan, seed=seed, brokers=random.choice((1, 2, 3)), topics=topics, journals={})
     with listening() as complaints, calm_world(plan, keep_trace=keep_trace) as world:
-        query = ActedQuery(world, kinds)
-        failpoints.reach = query.reach
-        fibers = [world.fibers.spawn("query", query.run), world.fibers.spawn("acts", lambda: _act(query))]
+        acted = scene.subject(world, kinds)
+        failpoints.reach = acted.reach
+        acting = partial(_act, acted, scene.clusters_acts)
+        fibers = [world.fibers.spawn("query", acted.run), world.fibers.spawn("acts", acting)]
         limit_us = world.scheduler.now_us + _LIMIT_US
         while not all(each.is_done for each in fibers) and world.scheduler.step(limit_us):
             pass
@@ -198,18 +251,18 @@ def play(seed: int, only: Collection[str] = (), *, keep_trace: bool = False) -> 
         world.scheduler.run(world.scheduler.now_us + 2 * REST_US)
         world.note_failures()
         if not world.problems:
-            world.problems += query.judge(_EXPLAINED)
+            world.problems += acted.judge(scene.explained)
     world.problems += complaints
     if world.problems:
-        world.problems += [f"    {each}" for each in (query.mode, *query.journal.acts)]
+        world.problems += [f"    {each}" for each in (*kinds, *acted.acts)]
     return world.outcome()
 
 
-def _act(query: ActedQuery) -> None:
+def _act(acted: Acted, clusters_acts: dict[str, tuple[Callable[[Any], None], str]]) -> None:
     """Act on the cluster, some times."""
-    kinds = [each for each in query.kinds if each in _CLUSTERS_ACTS]
-    for _ in range(query.random.randint(1, 4) if kinds else 0):
-        query.world.fibers.sleep_ms(query.random.choice((200, 1_000, 4_000, 15_000)) * query.random.random() + 1)
-        kind = query.random.choice(kinds)
-        query.note(kind)
-        _CLUSTERS_ACTS[kind][0](query)
+    kinds = [each for each in acted.kinds if each in clusters_acts]
+    for _ in range(acted.random.randint(1, 4) if kinds else 0):
+        acted.world.fibers.sleep_ms(acted.random.choice((200, 1_000, 4_000, 15_000)) * acted.random.random() + 1)
+        kind = acted.random.choice(kinds)
+        acted.note(kind)
+        clusters_acts[kind][0](acted)

@@ -1,4 +1,4 @@
-"""Acts of users and operators around a query: a share of the seeds, and a sink whose checks are switched off."""
+"""Acts of users and operators around a query: a share of the seeds, and a query whose checks are switched off."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,35 +7,56 @@ import pytest
 
 from spark_eos.sink.protocol import commit
 from spark_eos.sink.protocol.decision_reader import DecisionScan
-from tests.simulation.acts import play
+from spark_eos.source.data_loss import RewrittenLogs
+from spark_eos.source.offsets import SourceOffset
+from tests.simulation.acts import READING, WRITING, Scene, play
 from tests.support.short_form import chosen
 
 _SEEDS_IN_ONE = 10
 
 
-@pytest.mark.parametrize("first", chosen(range(1, 100, _SEEDS_IN_ONE), "tens of worlds with acts", of=5))
-def test_seeds(first: int) -> None:
+_TENS = [
+    *((WRITING, "--acts", first) for first in range(1, 100, _SEEDS_IN_ONE)),
+    *((READING, "--reads", first) for first in range(1, 300, _SEEDS_IN_ONE)),
+]
+
+
+@pytest.mark.parametrize(("scene", "option", "first"), chosen(_TENS, "tens of worlds with acts", of=5))
+def test_seeds(scene: Scene, option: str, first: int) -> None:
     for seed in range(first, first + _SEEDS_IN_ONE):
-        assert play(seed).problems == [], f"python -m tests.simulation --acts --replay {seed}"
+        assert play(seed, scene=scene).problems == [], f"python -m tests.simulation {option} --replay {seed}"
 
 
-async def _nothing(*_: Any, **__: Any) -> Mapping[Any, Any]:
+def _nothing(*_: Any, **__: Any) -> Mapping[Any, Any]:
+    return {}
+
+
+async def _nothing_later(*_: Any, **__: Any) -> Mapping[Any, Any]:
     return {}
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "seed", "acts", "shown"),
+    ("scene", "owner", "name", "without", "seed", "acts", "shown"),
     [
-        (DecisionScan, "used_ids", 4, ["prefix", "decision topic"], "is there 2 times"),
-        (DecisionScan, "used_ids", 2, ["recreate decisions"], "is there 2 times"),
-        (commit, "check_rows", 2, ["other rows"], "was reported, and .* are not there"),
+        (WRITING, DecisionScan, "used_ids", _nothing_later, 4, ["prefix", "decision topic"], "is there 2 times"),
+        (WRITING, DecisionScan, "used_ids", _nothing_later, 2, ["recreate decisions"], "is there 2 times"),
+        (WRITING, commit, "check_rows", _nothing_later, 2, ["other rows"], "was reported, and .* are not there"),
+        (READING, RewrittenLogs, "check", _nothing, 1, ["lose records", "policy"], "it never read"),
+        (READING, SourceOffset, "is_other_topic", _nothing, 23, ["recreate output"], "it never read"),
     ],
 )
-def test_check_of_the_sink_that_is_switched_off_is_missed(
-    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, seed: int, acts: list[str], shown: str
+def test_check_that_is_switched_off_is_missed(
+    monkeypatch: pytest.MonkeyPatch,
+    scene: Scene,
+    owner: object,
+    name: str,
+    without: object,
+    seed: int,
+    acts: list[str],
+    shown: str,
 ) -> None:
     only = ["death", *acts]
-    assert play(seed, only).problems == []
-    monkeypatch.setattr(owner, name, _nothing)
+    assert play(seed, only, scene=scene).problems == []
+    monkeypatch.setattr(owner, name, without)
     with pytest.raises(AssertionError, match=shown):
-        assert play(seed, only).problems == []
+        assert play(seed, only, scene=scene).problems == []
