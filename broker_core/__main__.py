@@ -90,7 +90,6 @@ def _tune_memory() -> None:
 def _run(arguments: argparse.Namespace, start: "Start") -> int:
     """Run a broker and the services beside it until a signal or a failure; return the exit code."""
     from broker_core.server.listeners import joined_addresses, started_line
-    from broker_core.server.metrics_endpoint import MetricsEndpoint
 
     stopping = threading.Event()
     with ExitStack() as after:
@@ -99,6 +98,8 @@ def _run(arguments: argparse.Namespace, start: "Start") -> int:
         thread, call, produce, announcement = start(after)
         services = {}
         if arguments.metrics_port is not None:
+            from broker_core.server.metrics_endpoint import MetricsEndpoint
+
             take = partial(thread.act, lambda server: server.metrics())
             endpoint = MetricsEndpoint(take, arguments.host, arguments.metrics_port)
             after.callback(endpoint.close)

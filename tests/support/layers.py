@@ -280,8 +280,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "crc32c": _packages("broker_core", "records", "log") | _packages("spark_eos", "codec", "sink"),
     "scramp": _packages("broker_core", "security"),
     # An extra that serves the metrics; nothing else may need it.
-    "prometheus_client": _packages("broker_core", "server.metrics_endpoint", "server.metrics_families")
-    | _packages("spark_eos", "metrics_export"),
+    "prometheus_client": _packages("broker_core", "server.metrics_endpoint") | _packages("spark_eos", "metrics_export"),
     "opentelemetry": _packages("spark_eos", "metrics_export"),
     # Extras that serve the console's pages on loopback, the control port, and the schema registry.
     **dict.fromkeys(
@@ -399,7 +398,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
         *("client.needed_apis", "metrics", "options.catalog"),
     )
     | _packages(
-        *("broker_core", "errors_page", "features.control.routing", "report_page", "server.metrics_families"),
+        *("broker_core", "errors_page", "features.control.routing", "report_page", "server.metrics_endpoint"),
         *("settings.catalog", "wire"),
     ),
 }

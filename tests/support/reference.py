@@ -17,7 +17,7 @@ from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.features.control.documentation import fields_of
 from broker_core.features.control.server import control_app
-from broker_core.server.metrics_families import ROWS
+from broker_core.server.metrics_endpoint import ROWS
 from broker_core.settings.catalog import SETTINGS
 from broker_core.settings.served import ListenerConfig
 from spark_eos import errors

@@ -14,7 +14,7 @@ from broker_core.broker.monitoring.metrics import BrokerMetrics, Durations, Part
 from broker_core.errors import ConfigError
 from broker_core.errors_page import OnErrorsPage
 from broker_core.features.share_groups.metrics import ShareMetrics, SharePartitionId, SharePartitionMetrics
-from broker_core.server.metrics_families import ROWS, families
+from broker_core.server.metrics_endpoint import ROWS, families
 from broker_core.types import TopicPartition
 from spark_eos.errors import OptionError
 from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from broker_core.server.metrics_families import ROWS
+from broker_core.server.metrics_endpoint import ROWS
 from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS
 
 ROOT = Path(__file__).parents[4]

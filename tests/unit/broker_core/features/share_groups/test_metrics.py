@@ -10,7 +10,7 @@ from prometheus_client.registry import CollectorRegistry
 from broker_core.broker.monitoring.metrics import take_metrics
 from broker_core.errors import ErrorCode
 from broker_core.features.share_groups.metrics import NAME, ROWS, ShareMetrics, SharePartitionId, SharePartitionMetrics
-from broker_core.server.metrics_families import families
+from broker_core.server.metrics_endpoint import families
 from tests.support.broker_core.share_moves_world import (
     ACCEPT,
     GROUP,
