@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
 from broker_core.types import address_text
@@ -71,34 +71,29 @@ class HttpOutput(Output):
             self._server.server_close()
 
     def _opened(self) -> ThreadingHTTPServer:
+        from prometheus_client import MetricsHandler
+
         host, port = self._place
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        registry, store = self._registry, self._store
+        metrics, store = self._registry, self._store
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(MetricsHandler):
+            registry = metrics
             timeout = 10
 
-            def do_GET(self) -> None:
+            def do_GET(self) -> None:  # noqa: N802
                 path, _, query = self.path.partition("?")
-                if path == REPORTS_PATH:
-                    self._answer("application/json", selected(store.reports(), query))
-                elif path in ("/", "/metrics"):
-                    from prometheus_client.exposition import choose_encoder
-
-                    encode, content_type = choose_encoder(self.headers.get("Accept", ""))
-                    self._answer(content_type, encode(registry))
-                else:
+                if path in ("/", "/metrics"):
+                    super().do_GET()
+                elif path != REPORTS_PATH:
                     self.send_error(404)
-
-            def _answer(self, content_type: str, body: bytes) -> None:
-                self.send_response(200)
-                self.send_header("Content-Type", content_type)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
+                else:
+                    body = selected(store.reports(), query)
+                    self.send_response(200)
+                    self.send_header("Content-Type", "application/json")
+                    self.send_header("Content-Length", str(len(body)))
+                    self.end_headers()
+                    self.wfile.write(body)
 
         class Server(ThreadingHTTPServer):
             address_family = family
