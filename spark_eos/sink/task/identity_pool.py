@@ -85,8 +85,7 @@ class _Slot:
     # What the transaction holds once it is prepared, and the stage of its task.
     ranges: tuple[WrittenRange, ...] = ()
     prepared_stage: int | None = None
-    # Whether it is known to have no open transaction, and how: the driver committed it, or its coordinator responded.
-    is_ended: bool = False
+    # How it is known to have no open transaction: the driver committed it, or its coordinator responded.
     is_committed: bool = False
     description: Description | None = None
     known_at: float = 0.0
@@ -108,8 +107,10 @@ class IdentityPool:
         self._monotonic = cluster.runtime.clock.monotonic
         self._name = TaskId(prefix, query, run, worker, 0)
         self._micro_batch = -1
-        # The last one was taken last.
-        self._slots: list[_Slot] = []
+        # Those that may have a transaction open, by transactional id, and those that have none; the one that was taken
+        # last is last. There are as many as tasks, so no task looks at all of them.
+        self._held: dict[str, _Slot] = {}
+        self._ended: list[_Slot] = []
         self._is_asked = False
         self._reported = -1
         self._fresh_names = (str(self._name._replace(number=number)) for number in itertools.count())
@@ -119,7 +120,7 @@ class IdentityPool:
         self._spares_owned_at = 0.0
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self._held) + len(self._ended)
 
     def take(
         self, timeout_ms: int, micro_batch: int, task_set: TaskSet | None = None, began_at: float | None = None
@@ -143,18 +144,19 @@ class IdentityPool:
             taken = OpenTransaction(slot.transactional_id, following, version)
         else:
             taken = self._own(timeout_ms, slot.transactional_id)
-        self._slots.append(_Slot(taken, self._micro_batch, self._monotonic()))
+        self._held[taken.transactional_id] = _Slot(taken, self._micro_batch, self._monotonic())
         return taken
 
     def _drop_those_with_new_leaders(self, since: float) -> None:
         """Drop the ids whose last transaction may have lost a marker: a leader was elected since it was written."""
-        topics = {each.topic for slot in self._slots for each in slot.ranges}
+        topics = {each.topic for slot in (*self._held.values(), *self._ended) for each in slot.ranges}
         epochs = self._cluster.leader_epochs(topics, since) if topics else {}
-        self._slots = [
-            slot
-            for slot in self._slots
-            if all(each.leader_epoch in (NO_LEADER_EPOCH, epochs.get(each.place)) for each in slot.ranges)
-        ]
+
+        def has_kept(slot: _Slot) -> bool:
+            return all(each.leader_epoch in (NO_LEADER_EPOCH, epochs.get(each.place)) for each in slot.ranges)
+
+        self._held = {name: slot for name, slot in self._held.items() if has_kept(slot)}
+        self._ended = list(filter(has_kept, self._ended))
 
     def note_committed(self, report: CommitReport) -> None:
         """Record what the driver has committed, so that no request is needed for it."""
@@ -162,25 +164,29 @@ class IdentityPool:
         if report.run != self._name.run or mine is None or mine.micro_batch <= self._reported:
             return
         self._reported = mine.micro_batch
-        for slot in self._slots:
-            if not slot.is_ended and slot.micro_batch == mine.micro_batch and mine.numbers >> slot.number & 1:
-                slot.is_ended = slot.is_committed = True
-                slot.known_at = slot.taken_at
+        for slot in [each for each in self._held.values() if each.micro_batch == mine.micro_batch]:
+            if mine.numbers >> slot.number & 1:
+                slot.is_committed, slot.known_at = True, slot.taken_at
+                self._note_ended(slot)
+
+    def _note_ended(self, slot: _Slot) -> None:
+        self._ended.append(self._held.pop(slot.transactional_id))
 
     def _take_ended(self, version: int) -> _Slot | None:
         """Choose an id of an earlier micro-batch that has nothing open; ask at most once in a micro-batch."""
         while True:
-            for slot in (each for each in reversed(self._slots) if each.is_ended):
+            while self._ended:
+                slot = self._ended.pop()
                 if self._monotonic() - slot.known_at > _KNOWN_FOR_SECONDS:
-                    slot.is_ended = self._is_asked = False
+                    self._held[slot.transactional_id] = slot
+                    self._is_asked = False
                 # At level 0, Apache Kafka's coordinator cannot store what transactions V2 left: it refuses to
-                # initialize such an id, and every later request for it.
+                # initialize such an id, and every later request for it. So the id is given up.
                 elif version > 0 or slot.last.transaction_version < 2:
-                    self._slots.remove(slot)
                     return slot
             if self._is_asked:
                 return None
-            unknown = [each for each in self._slots if not each.is_ended and each.micro_batch < self._micro_batch]
+            unknown = [each for each in self._held.values() if each.micro_batch < self._micro_batch]
             if not unknown:
                 return None
             self._ask(unknown)
@@ -197,16 +203,15 @@ class IdentityPool:
             # A task that failed before it sent anything left its id as the initialization did.
             never_begun = found.state is TransactionState.EMPTY and found.producer == slot.last.producer
             if never_begun or why_earlier(slot.last, found) is None:
-                slot.is_ended = True
+                self._note_ended(slot)
             else:
                 self._cluster.forget_coordinators([slot.transactional_id])
 
     def note_prepared(
         self, transactional_id: str, ranges: tuple[WrittenRange, ...], task_set: TaskSet | None = None
     ) -> None:
-        for slot in self._slots:
-            if slot.transactional_id == transactional_id:
-                slot.ranges, slot.prepared_stage = ranges, None if task_set is None else task_set.stage
+        if (slot := self._held.get(transactional_id)) is not None:
+            slot.ranges, slot.prepared_stage = ranges, None if task_set is None else task_set.stage
 
     def _check_timeouts(self, timeout_ms: int, task_set: TaskSet) -> None:
         """Raise if an earlier task found that the job cannot succeed, or the first prepared transaction shows it."""
@@ -214,7 +219,7 @@ class IdentityPool:
         mark = str(self._name._replace(worker=f"stage-{task_set.stage}-timed-out"))
         names = [mark] if task_set.attempt else []
         now = self._monotonic()
-        taken = (slot for slot in self._slots if not slot.is_ended and slot.micro_batch == self._micro_batch)
+        taken = (slot for slot in self._held.values() if slot.micro_batch == self._micro_batch)
         first = next((slot for slot in taken if slot.prepared_stage == task_set.stage), None)
         # If it was younger than its timeout, a driver aborted it, and the driver's job has ended anyway.
         if first is not None and (now - first.taken_at) * 1000 >= timeout_ms:

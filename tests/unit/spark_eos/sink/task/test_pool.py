@@ -17,6 +17,7 @@ from spark_eos.sink.process_cache import IDLE_SECONDS
 from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet
 from tests.support.clocks import StandingClock, runtime_by
+from tests.support.function_calls import count_calls
 from tests.support.spark_eos.sink_cluster import Id, MemoryCluster
 
 S = TransactionState
@@ -210,6 +211,24 @@ def test_job_running_longer_than_its_transaction_timeout_fails_at_the_next_task(
             job.run_task(STAGE._replace(attempt=attempt))
     # A later stage, as when a function of foreachBatch retries, is not affected.
     job.run_task(TaskSet(8, 1, 900_000))
+
+
+def test_task_costs_the_same_among_many_tasks() -> None:
+    def cost(tasks: int) -> int:
+        """Count the calls of a task in the middle of the second micro-batch."""
+        job = Job()
+        for name in [job.run_task() for _ in range(tasks)]:
+            _end(job.cluster, name, job.cluster.ids[name].identity, True)
+        job.pool.note_committed(CommitReport("r", {"w": WorkerIds(0, 2**tasks - 1)}))
+
+        def run_task() -> None:
+            job.pool.note_prepared(job.pool.take(TIMEOUT_MS, 1, STAGE).transactional_id, (), STAGE)
+
+        for _ in range(tasks // 2):
+            run_task()
+        return count_calls(run_task, builtins=True)
+
+    assert cost(200) == cost(20)
 
 
 @pytest.mark.parametrize(
