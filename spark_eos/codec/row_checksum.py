@@ -41,6 +41,8 @@ _LONG_BYTES: Final = 512
 _MOST_WORDS: Final = _LONG_BYTES // _WORD_BYTES
 # The most that is read from the start of a value that is not long.
 _READ_BYTES: Final = _LONG_BYTES + _MOST_IN_GROUP * _WORD_BYTES
+# What is copied of the end of the data: all rows of a small task, which are read at once then.
+_COPIED_BYTES: Final = 64 * 1024
 _MASKS: Final = np.array([(1 << (8 * size)) - 1 for size in range(_WORD_BYTES + 1)], np.uint64)
 
 
@@ -148,17 +150,13 @@ def _add_long(hashes: Hashes, rows: Ints, data: memoryview, starts: Ints, length
 
 def _add_words(hashes: Hashes, data: Octets, starts: Ints, lengths: Ints) -> None:
     """Add the words of each value to its hash; the last one only as far as the value goes."""
-    last = len(data) - _READ_BYTES
-    near_end = np.flatnonzero(starts > last)
-    if len(near_end):
-        # Words are read in groups that may extend beyond the value; these few rows are read from a padded copy.
-        first = int(starts[near_end].min())
-        found = hashes[near_end]
+    near_end = int(np.searchsorted(starts, len(data) - _COPIED_BYTES))
+    _add_readable(hashes[:near_end], data, starts[:near_end], lengths[:near_end])
+    if near_end < len(starts):
+        # Words are read in groups that may extend beyond the value, and there is nothing behind the last ones.
+        first = int(starts[near_end])
         copy = np.concatenate([data[first:], np.zeros(_READ_BYTES, np.uint8)])
-        _add_readable(found, copy, starts[near_end] - first, lengths[near_end])
-        hashes[near_end] = found
-        lengths[near_end] = 0
-    _add_readable(hashes, data, starts, lengths)
+        _add_readable(hashes[near_end:], copy, starts[near_end:] - first, lengths[near_end:])
 
 
 def _add_readable(hashes: Hashes, data: Octets, starts: Ints, lengths: Ints) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from spark_eos.codec.row_checksum import hash_rows, sum_of
 from tests.support.examples import examples
+from tests.support.function_calls import count_calls
 
 Header = tuple[str, bytes | None]
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -247,6 +248,16 @@ def test_last_row_may_end_at_the_buffer_end(last: int) -> None:
         # A buffer of exactly this size; Arrow rounds its own up to 64 bytes.
         column = pa.Array.from_buffers(pa.binary(), 2, [None, offsets, pa.py_buffer(data)])
         assert hash_rows(value=column).tolist() == [plain_hash(Row(data[:first])), plain_hash(Row(data[first:]))]
+
+
+def test_few_rows_at_the_end_of_a_buffer_are_hashed_at_once() -> None:
+    rows = [bytes([65 + at % 26]) * (at % 60) for at in range(100)]
+    behind = pa.array([*rows, *[b"x" * 500] * 400], pa.binary()).slice(0, len(rows))
+
+    def calls(column: Any) -> int:
+        return count_calls(lambda: hash_rows(value=column), builtins=True)
+
+    assert calls(pa.array(rows, pa.binary())) <= calls(behind) + 10
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 40, 503, 504, 505, 510, 511, 512, 513, 1024])
