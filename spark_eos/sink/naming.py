@@ -15,7 +15,7 @@ DECISION_TOPIC_PARTITIONS: Final = 8
 # partitions, so `decision_partition` has always had the same result. No decision has such a key: it has no slash.
 LAYOUT_KEY: Final = b"#layout"
 
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
+_SPECIAL: Final = re.compile(rb"[^A-Za-z0-9_-]")
 _ESCAPED: Final = re.compile(r"(?:[A-Za-z0-9_-]|%[0-9A-F]{2})+")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _DRIVER: Final = "driver"
@@ -174,7 +174,7 @@ def _literally(text: str) -> str:
 
 def escape(name: str) -> str:
     """Return a name with everything escaped but letters, digits, `_`, `-` and `%XX`."""
-    return "".join(c if _PLAIN.fullmatch(c) else "".join(f"%{byte:02X}" for byte in c.encode()) for c in name)
+    return _SPECIAL.sub(lambda found: b"%%%02X" % ord(found[0]), name.encode()).decode()
 
 
 def unescape(text: str) -> str | None:
