@@ -135,12 +135,12 @@ class Processes:
             life = self._replay(node)
         ask, outcome = life.take(given)
         made = Node(node, given, ask, outcome, life.clock.now_ms)
-        key = life.image(self._root_of(node), ask, outcome)
-        if key in self._known:
-            return self._known[key]
-        at = self._known[key] = self._add(made)
+        at = self._known.setdefault(life.image(self._root_of(node), ask, outcome), len(self.nodes))
+        if at == len(self.nodes):
+            self._add(made)
         if len(self._live) > 2_000:
             self._live.clear()
+        # A state that was reached before by another way may have lost its life to a step from there.
         self._live[at] = life
         return at
 

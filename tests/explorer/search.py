@@ -71,12 +71,11 @@ def search(
                 steps += 1
                 must = must or not (step.is_fault or step.is_optional)
                 wrong = step.wrong
-                if not wrong and step.world in seen:
+                if not wrong and seen.setdefault(step.world, len(parents)) < len(parents):
                     continue
                 wrong = wrong or broken(step.world, rules.bounds)
                 if wrong:
                     return found(wrong, at, number)
-                seen[step.world] = len(parents)
                 following.append((len(parents), step.world))
                 parents.append(at)
                 taken.append(number)
