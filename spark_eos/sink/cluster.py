@@ -12,6 +12,7 @@ from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition, 
 from spark_eos.client import inspection, transactions
 from spark_eos.client.aborted_filter import ends_in, visible_in
 from spark_eos.client.coordinator_cache import CoordinatorType
+from spark_eos.client.error_table import Api, failure
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.kafka_client import KafkaClient
@@ -129,7 +130,12 @@ class KafkaCluster(ClusterReads):
     def end_transactions(
         self, opened: Collection[OpenTransaction], commit: bool, wait_ms: int | None = None
     ) -> Mapping[str, EndAnswer]:
-        return transactions.end_txns(self.client, opened, commit=commit, timeout_ms=wait_ms) if opened else {}
+        """End transactions, all that may be ended; then raise if the principal may not end one of them."""
+        answers = transactions.end_txns(self.client, opened, commit=commit, timeout_ms=wait_ms) if opened else {}
+        for name, answer in answers.items():
+            if answer.code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+                raise failure(Api.END_TXN, answer.code, f"transactional id {name!r}")
+        return answers
 
     def unstable_ends(
         self, topic_partition: TopicPartition, offsets: Mapping[int, int], wait_ms: int

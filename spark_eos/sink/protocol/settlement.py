@@ -109,6 +109,7 @@ async def settle(decision: Decision) -> Settlement:
     reported_at = -math.inf
     fates: dict[PreparedTransaction, Fate] = {}
     waiting: list[PreparedTransaction] = list(decision.transactions)
+    refusal: AuthorizationError | None = None
     while True:
         fates |= await fates_of(waiting)
         action = action_for(decision, fates.values())
@@ -117,7 +118,12 @@ async def settle(decision: Decision) -> Settlement:
             still_open = [each for each in decision.transactions if fates[each] is Fate.OPEN]
             held = await _held(still_open, commit=action is SettlementAction.COMMIT)
             if ready := [each for each in still_open if each.transactional_id not in held]:
-                fates |= await _end_open(decision, fates, ready, commit=action is SettlementAction.COMMIT)
+                try:
+                    fates |= await _end_open(decision, fates, ready, commit=action is SettlementAction.COMMIT)
+                    refusal = None
+                except AuthorizationError as error:
+                    # Rights that are changed may be gone for a moment.
+                    refusal = error
             action = action_for(decision, fates.values())
         waiting = [t for t in waiting if fates[t] in _UNSETTLED]
         if len(waiting) < fewest:
@@ -133,6 +139,8 @@ async def settle(decision: Decision) -> Settlement:
                 f"{leaderless}"
             )
         await Sleep(_PAUSE_SECONDS)
+    if refusal is not None and action in _LOOKED_AFTER:
+        raise refusal
     return Settlement(decision, tuple(fates[transaction] for transaction in decision.transactions))
 
 
@@ -241,7 +249,8 @@ async def complete(
         except EosKafkaError as error:
             is_open = False
             wait_until_ms = max(await Now(), wait_until_ms) + pause_ms
-            if wait_until_ms >= ends_at_ms or isinstance(error, AuthorizationError | UnsupportedError):
+            is_final = isinstance(error, UnsupportedError) or (attempt and isinstance(error, AuthorizationError))
+            if wait_until_ms >= ends_at_ms or is_final:
                 # To write it again would duplicate rows.
                 raise TransactionError(
                     f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but could not be "

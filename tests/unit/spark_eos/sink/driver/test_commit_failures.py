@@ -17,6 +17,7 @@ from spark_eos.errors import (
     TransactionError,
     UnansweredError,
     UnreachableError,
+    UnsupportedError,
 )
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
@@ -517,8 +518,8 @@ def test_pointer_may_be_in_any_topic_but_must_belong_to_the_query(cluster: Memor
 
 
 def test_nonretriable_completion_error_is_not_retried(cluster: MemoryCluster) -> None:
-    fail(cluster, "end_transactions", AuthorizationError("no right to write"))
+    fail(cluster, "end_transactions", UnsupportedError("no such request"))
     began_at_ms = cluster.now_ms
-    with pytest.raises(TransactionError, match="is decided, but could not be completed: no right to write"):
+    with pytest.raises(TransactionError, match="is decided, but could not be completed: no such request"):
         committer_of(cluster).commit(prepare(cluster, 0), 0)
     assert cluster.now_ms == began_at_ms
