@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, TypeVar
+from uuid import UUID
 
 from broker_core.types import NO_LEADER_EPOCH, TopicPartition
 from spark_eos import failpoints
@@ -254,18 +255,13 @@ class DriverSide:
                 self._measure_lag(known)
             except EosKafkaError as error:
                 logger.info("The lag is not known now, but what to read is: %s", error)
-        if end == begins and known == start.offsets:
-            # Added partitions without records need no micro-batch.
-            end = known
         ids = {**start.topic_ids, **self.planner.topic_ids()}
-        topics = {tp.topic for tp in end}
+        # Added partitions without records need no micro-batch; one that is made for another reason has them.
+        needed = known if end == begins and known == start.offsets else end
+        is_news = is_first or cut or (needed, _ids_of(needed, ids)) != (start.offsets, start.topic_ids)
         admitted = SourceOffset(
-            end,
-            {topic: ids[topic] for topic in topics & ids.keys()},
-            known | cut if is_first or cut else None,
-            self._leader_epochs(end, start),
+            end, _ids_of(end, ids), known | cut if is_first or cut else None, self._leader_epochs(end, start)
         )
-        is_news = is_first or cut or (admitted.offsets, admitted.topic_ids) != (start.offsets, start.topic_ids)
         self._admitted = admitted if is_news else start
         return self._admitted
 
@@ -307,3 +303,8 @@ class DriverSide:
         return ends | {
             tp: offset for tp, offset in known.items() if tp in in_doubt or (tp in verdict.kept and tp not in ends)
         }
+
+
+def _ids_of(offsets: OffsetMap, ids: Mapping[str, UUID]) -> dict[str, UUID]:
+    topics = {tp.topic for tp in offsets}
+    return {topic: ids[topic] for topic in topics & ids.keys()}

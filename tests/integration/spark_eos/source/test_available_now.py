@@ -15,7 +15,7 @@ from tests.support.spark_eos.source_data import (
     send_plain,
     transactional_producer,
 )
-from tests.support.spark_eos.source_query import running
+from tests.support.spark_eos.source_query import Query, offsets_in, running
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ENDS = {T0: 5, T1: 3}
@@ -54,6 +54,27 @@ def test_records_after_the_start_are_left_to_the_next_run(kafka_address: str, to
         query = query.restarted()
         query.reader.prepareForTriggerAvailableNow()
         assert query.texts() == ["f", "g"]
+        query.reader.stop()
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "handed over"])
+def test_micro_batch_that_only_adds_ids_has_the_partitions_of_the_start(
+    kafka_address: str, topic: str, *, is_first: bool
+) -> None:
+    """A checkpoint of Spark's own source has no topic ids; a partition was added since, and nothing was written."""
+    with running(kafka_address, subscribe=topic, **EARLIEST) as query:
+        if not is_first:
+            query.trigger()
+            query.position = offsets_in(query.position)
+            query = query.restarted()
+        add_partitions(kafka_address, topic, 2)
+        query.reader.prepareForTriggerAvailableNow()
+        assert [query.texts(), query.texts()] == [[], []]
+        assert offsets_in(query.position) == {topic: {"0": 0, "1": 0}}
+        send_plain(kafka_address, topic, "a", partition=1)
+        query = Query(kafka_address, query.position, subscribe=topic)
+        query.reader.prepareForTriggerAvailableNow()
+        assert query.texts() == ["a"]
         query.reader.stop()
 
 
