@@ -143,7 +143,8 @@ async def check_topics_kept(decision: Decision, *, is_job: bool) -> None:
         f"{name} was written at {utc(decision.decided_at_ms)}; after that topic {replaced} was deleted and created "
         f"again, and {counted(lost, 'record')} of it went with it",
         checked="The topic ids in the decision, and in Metadata now; nothing was written",
-        remedy="To write all rows of the job to the topics as they are now, give it another jobId"
+        remedy="Look into the topics first. A copy of another cluster has other topic ids and may have the rows: then "
+        "the job is complete. To write all rows of the job to the topics as they are now, give it another jobId"
         if is_job
         else "The query goes on. What it had written to the deleted topic is not written again: a query with a new "
         "checkpoint writes all rows",

@@ -91,7 +91,8 @@ def test_job_whose_rows_went_with_its_topic_is_not_taken_for_written(query: Quer
         query.name = unique("query")
         query.committer(f"other{number}").commit([query.write(f"other{number}", 0)], 0)
     query.name = name
-    with pytest.raises(LostTransactionError, match=r"deleted and created again, and 1 record of .* went with it"):
+    words = r"(?s)deleted and created again, and 1 record of .* went with it.*A copy of another cluster .* the rows"
+    with pytest.raises(LostTransactionError, match=words):
         query.committer("run3", Retirement.MARK).commit([query.write("run3", 0)], 0)
 
 
