@@ -10,14 +10,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from spark_eos.admin.command import ExitCode, main
-from tests.support.spark_eos.sink_query import lines_of, start
+from tests.support.spark_eos.sink_query import end, lines_of, start
 from tests.support.spark_eos.sink_topic import make_topic, open_transactions
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 
 __all__ = ["failpoints_file", "spark"]
 pytestmark = pytest.mark.spark
 LINES = 20
-DEADLINE_S = 240
 
 
 def add_file(folder: Path, number: int) -> list[str]:
@@ -30,8 +29,7 @@ def add_file(folder: Path, number: int) -> list[str]:
 
 
 def run(spark: SparkSession, folder: Path, options: dict[str, str]) -> None:
-    query = start(lines_of(spark, str(folder / "input")), str(folder / "checkpoint"), options)
-    assert query.awaitTermination(DEADLINE_S), "the query did not end"
+    end(start(lines_of(spark, str(folder / "input")), str(folder / "checkpoint"), options))
 
 
 def test_restarted_query_follows_the_operator_decision(

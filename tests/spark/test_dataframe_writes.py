@@ -20,6 +20,7 @@ import spark_eos.sink.dataframe_writes
 from broker_core import Drop, EmbeddedBroker
 from spark_eos.sink.commit_report import CommitReport
 from spark_eos.sink.spark_writers import BatchWriter
+from tests.support.spark_eos.sink_query import run_each
 from tests.support.spark_eos.sink_topic import Topic, make_topic, open_transactions
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 from tests.support.waiting import wait_until
@@ -103,15 +104,8 @@ def test_repeated_micro_batch_is_not_written_again(kafka_address: str, spark: Sp
         (files / f"{number}.txt").write_text("".join(f"{number}-{line}\n" for line in range(COUNT)))
 
     def run() -> None:
-        query = (
-            spark.readStream.option("maxFilesPerTrigger", 1)
-            .text(str(files))
-            .writeStream.foreachBatch(spark_eos.foreach_batch_sink(**topic.options()))
-            .option("checkpointLocation", str(checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-        assert query.awaitTermination(240)
+        lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(files))
+        run_each(lines, spark_eos.foreach_batch_sink(**topic.options()), checkpoint)
 
     run()
     written = sorted(f"{number}-{line}" for number in range(2) for line in range(COUNT))
@@ -124,15 +118,15 @@ def test_repeated_micro_batch_is_not_written_again(kafka_address: str, spark: Sp
 
 
 def test_threads_write_at_the_same_time(kafka_address: str, spark: SparkSession) -> None:
-    topics = [make_topic(kafka_address) for _ in range(3)]
+    topics = [make_topic(kafka_address) for _ in range(2)]
 
     def write_often(topic: Topic) -> None:
-        for number in range(5):
+        for number in range(2):
             spark_eos.write(rows(spark, first=number * COUNT), **topic.options())
 
     with ThreadPoolExecutor(len(topics)) as threads:
         list(threads.map(write_often, topics))
-    everything = sorted(value for number in range(5) for value in expected(number * COUNT))
+    everything = sorted(value for number in range(2) for value in expected(number * COUNT))
     assert [topic.values() for topic in topics] == [everything] * len(topics)
 
 
@@ -232,15 +226,11 @@ def test_a_micro_batch_that_fails_leaves_nothing_open(kafka_address: str, spark:
     # One task prepares its rows, and the other fails after that: what is prepared after the abort stays open.
     later = "concat('no value ', coalesce(java_method('java.lang.Thread', 'sleep', 3000L), ''))"
     value = f"if(value = '{COUNT - 1}', raise_error({later}), value)"
-    query = (
-        spark.readStream.text(str(tmp_path / "files"))
-        .writeStream.foreachBatch(lambda _, number: sink(rows(spark).selectExpr(f"{value} as value"), number))
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
+    lines = spark.readStream.text(str(tmp_path / "files"))
     with pytest.raises(StreamingQueryException, match="no value"):
-        query.awaitTermination(240)
+        run_each(
+            lines, lambda _, number: sink(rows(spark).selectExpr(f"{value} as value"), number), tmp_path / "checkpoint"
+        )
     wait_until(lambda: not open_transactions(kafka_address, topic.name), "its transactions end", deadline_s=30)
 
 
@@ -269,15 +259,8 @@ def test_the_driver_reports_to_the_next_micro_batch_what_it_has_committed(
         return writer
 
     monkeypatch.setattr(spark_eos.sink.dataframe_writes, "BatchWriter", make_writer)
-    query = (
-        spark.readStream.option("maxFilesPerTrigger", 1)
-        .text(str(tmp_path / "files"))
-        .writeStream.foreachBatch(spark_eos.foreach_batch_sink(**topic.options()))
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(240)
+    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(tmp_path / "files"))
+    run_each(lines, spark_eos.foreach_batch_sink(**topic.options()), tmp_path / "checkpoint")
     [first, second] = reports
     assert first is None
     assert second is not None and [each.micro_batch for each in second.workers.values()] == [0]

@@ -11,7 +11,7 @@ from tests.support.oidc_provider import CLIENT_SECRET, Provider
 from tests.support.spark_eos.secret_search import MISPLACED, Search
 from tests.support.spark_eos.secured_brokers import kafka, own
 from tests.support.spark_eos.security_clients import Credentials
-from tests.support.spark_eos.sink_query import lines_of, start
+from tests.support.spark_eos.sink_query import end, lines_of, start
 from tests.support.spark_eos.sink_topic import Topic, make_topic
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 from tests.support.spark_eos.token_clients import by_endpoint, provider, running
@@ -25,7 +25,6 @@ WAYS = {
     "token endpoint": by_endpoint,
 }
 COLLECTED = "spark.sql.pyspark.worker.logging.enabled"
-PROCESS_DEADLINE_S = 240
 
 
 @pytest.fixture
@@ -94,8 +93,7 @@ def _write_and_read(spark: SparkSession, topic: Topic, options: dict[str, str], 
     lines = folder / "lines"
     lines.mkdir()
     (lines / "0.txt").write_text("".join(f"line{number}\n" for number in range(20)))
-    query = start(lines_of(spark, str(lines)), str(folder / "checkpoint"), options)
-    assert query.awaitTermination(PROCESS_DEADLINE_S), "the query did not end"
+    query = end(start(lines_of(spark, str(lines)), str(folder / "checkpoint"), options))
     batch = spark.createDataFrame([("batch",)], "value string")
     batch.write.format("eos-kafka").mode("append").options(**options).save()
     reading = {name: value for name, value in options.items() if name not in ("topic", "decisionTopic")}

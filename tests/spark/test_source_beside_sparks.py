@@ -15,6 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.support.spark_eos.sink_query import run_each
 from tests.support.spark_eos.source_data import (
     DEADLINE_SECONDS,
     abort,
@@ -177,9 +178,7 @@ def micro_batches(
 
     source = spark.readStream.format(kind).option("kafka.bootstrap.servers", address)
     source = source.option("kafka.isolation.level", "read_committed").options(**options)
-    writer = source.load().writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
-    query = writer.trigger(availableNow=True).start()
-    assert query.awaitTermination(120), "the query did not end"
+    run_each(source.load(), keep, checkpoint)
     return seen
 
 
@@ -230,9 +229,8 @@ def fail_in_micro_batch(
 
     source = spark.readStream.format(kind).option("kafka.bootstrap.servers", address)
     source = source.option("kafka.isolation.level", "read_committed").options(**options)
-    writer = source.load().writeStream.foreachBatch(fail).option("checkpointLocation", str(checkpoint))
     with pytest.raises(PySparkException, match="the first deployment"):
-        writer.trigger(availableNow=True).start().awaitTermination(DEADLINE_SECONDS)
+        run_each(source.load(), fail, checkpoint)
 
 
 @pytest.mark.parametrize(("first", "second", "by"), [

@@ -11,6 +11,7 @@ from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import window
 
+from tests.support.spark_eos.sink_query import end, run_each
 from tests.support.spark_eos.source_data import create_topic, delete_records, delete_topic, send_plain
 from tests.support.spark_eos.source_query import offsets_in
 from tests.support.spark_eos.spark_session import failpoints_file, spark
@@ -36,10 +37,7 @@ def run(frame: DataFrame, checkpoint: Path) -> tuple[list[list[str]], list[Any]]
     def keep(rows: DataFrame, _batch_id: int) -> None:
         seen.append(sorted(row[0] for row in rows.selectExpr("cast(value as string)").collect()))
 
-    writer = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
-    query = writer.trigger(availableNow=True).start()
-    assert query.awaitTermination(120), "the query did not end"
-    return seen, list(query.recentProgress)
+    return seen, list(run_each(frame, keep, checkpoint).recentProgress)
 
 
 @pytest.mark.spark
@@ -52,8 +50,7 @@ def test_watermark_on_the_timestamp_works(spark: SparkSession, kafka_address: st
         .groupBy(window("timestamp", "10 seconds")).count()
     )  # fmt: skip
     writer = counted.writeStream.format("memory").queryName("watermarked").outputMode("append")
-    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
+    end(writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start())
     rows = spark.sql("select unix_seconds(window.start) % 100 as start, count from watermarked order by 1")
     # The last window is still open.
     assert_df_equality(rows, spark.createDataFrame([(0, 2), (10, 1)], rows.schema))

@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.spark_eos.group_offsets import committed, new_group
+from tests.support.spark_eos.sink_query import end
 from tests.support.spark_eos.source_data import create_topic, send_plain
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 
@@ -24,8 +25,7 @@ def test_consumer_group_shows_query_progress(spark: SparkSession, kafka_address:
             **{"kafka.group.id": group},
         )  # fmt: skip
         writer = source.load().writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        query = writer.format("noop").trigger(availableNow=True).start()
-        assert query.awaitTermination(120)
+        end(writer.format("noop").trigger(availableNow=True).start())
 
     run()
     assert committed(kafka_address, group) == {0: 3, 1: 1}

@@ -16,6 +16,7 @@ import spark_eos
 import spark_eos.sink.task_placement
 from spark_eos import place_by_partition
 from tests.support.spark_eos.connect_server import remote
+from tests.support.spark_eos.sink_query import end, run_each, start
 from tests.support.spark_eos.sink_topic import Topic, make_topic
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 from tests.support.waiting import wait_until
@@ -92,15 +93,7 @@ def test_a_stream_writes_one_marker_for_each_partition(kafka_address: str, spark
     topic = make_topic(kafka_address, 6)
     keyed_rows(spark, 4).write.parquet(str(tmp_path / "rows"))
     rows = spark.readStream.schema("key string, value string").parquet(str(tmp_path / "rows"))
-    query = (
-        place_by_partition(rows, **topic.options())
-        .writeStream.format("eos-kafka")
-        .options(**topic.options())
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(240)
+    end(start(place_by_partition(rows, **topic.options()), str(tmp_path / "checkpoint"), topic.options()))
     assert marker_counts(topic) == [1] * 6
     assert topic.values() == sorted(str(number) for number in range(ROWS))
 
@@ -113,15 +106,8 @@ def test_a_function_of_foreach_batch_places_its_rows(kafka_address: str, spark: 
         placed = place_by_partition(frame, 3, **topic.options())
         placed.write.format("eos-kafka").mode("append").options(**topic.options()).save()
 
-    query = (
-        spark.readStream.schema("key string, value string")
-        .parquet(str(tmp_path / "rows"))
-        .writeStream.foreachBatch(write)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(240)
+    stream = spark.readStream.schema("key string, value string").parquet(str(tmp_path / "rows"))
+    run_each(stream, write, tmp_path / "checkpoint")
     assert marker_counts(topic) == [1] * 6
 
 
