@@ -6,15 +6,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.support.spark_eos.sink_query import lines_of, start
+from tests.support.spark_eos.sink_query import end, lines_of, start
 from tests.support.spark_eos.sink_topic import make_topic
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 
 __all__ = ["failpoints_file", "spark"]
 pytestmark = pytest.mark.spark
-QUERIES, FILES, LINES = 6, 8, 20
-DEADLINE_S = 240
-EMPTY_FILE = 3
+QUERIES, FILES, LINES = 3, 3, 20
+EMPTY_FILE = 1
 
 
 def expected(number: int) -> list[str]:
@@ -38,5 +37,5 @@ def test_queries_in_a_shared_session_do_not_stop_each_other(
         rows = lines_of(spark, str(folder))
         running.append(start(rows, str(tmp_path / f"checkpoint{number}"), topic.options()))
     for query in running:
-        assert query.awaitTermination(DEADLINE_S), "the query did not end"
+        end(query)
     assert [sorted(topic.values()) for topic in topics] == [expected(number) for number in range(QUERIES)]

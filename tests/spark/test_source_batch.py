@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tests.support.spark_eos.source_data import abort, commit, create_topic, send, send_plain, transactional_producer
+from tests.support.spark_eos.source_data import create_topic, send_plain
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 
 __all__ = ["failpoints_file", "spark"]
@@ -20,11 +20,6 @@ pytestmark = pytest.mark.spark
 def load(spark: SparkSession, address: str, **options: str) -> DataFrame:
     reader = spark.read.format("eos-kafka").option("kafka.bootstrap.servers", address)
     return reader.options(**options).load()
-
-
-def values(frame: DataFrame) -> list[Any]:
-    rows = frame.selectExpr("partition", "offset", "cast(value as string) as text").collect()
-    return [row.text for row in sorted(rows, key=lambda row: (row.partition, row.offset))]
 
 
 def test_schema_matches_spark(spark: SparkSession, kafka_address: str) -> None:
@@ -63,60 +58,6 @@ def test_all_columns_are_read(spark: SparkSession, kafka_address: str) -> None:
     assert_df_equality(rows, spark.createDataFrame(expected, rows.schema))
 
 
-def test_four_edge_cases_of_read_committed(spark: SparkSession, kafka_address: str) -> None:
-    """All offsets invisible; the first invisible; the last invisible; a gap in the middle."""
-    topic = create_topic(kafka_address)
-    producer = transactional_producer(kafka_address)
-    abort(producer, topic, ["x0", "x1", "x2"])  # 0..2, marker 3
-    commit(producer, topic, ["a", "b"])  # 4..5, marker 6
-    abort(producer, topic, ["y"])  # 7, marker 8
-    commit(producer, topic, ["c"])  # 9, marker 10
-
-    def between(start: int, end: int) -> list[Any]:
-        frame = load(
-            spark, kafka_address, subscribe=topic,
-            startingOffsets=f'{{"{topic}":{{"0":{start}}}}}', endingOffsets=f'{{"{topic}":{{"0":{end}}}}}',
-        )  # fmt: skip
-        return values(frame)
-
-    assert between(0, 3) == []
-    assert between(2, 6) == ["a", "b"]
-    assert between(4, 8) == ["a", "b"]
-    assert between(5, 10) == ["b", "c"]
-    assert values(load(spark, kafka_address, subscribe=topic)) == ["a", "b", "c"]
-    uncommitted = load(spark, kafka_address, subscribe=topic, **{"kafka.isolation.level": "read_uncommitted"})
-    assert values(uncommitted) == ["x0", "x1", "x2", "a", "b", "y", "c"]
-
-
-def test_open_transaction_blocks_later_records(spark: SparkSession, kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
-    producer = transactional_producer(kafka_address)
-    commit(producer, topic, ["a"])
-    producer.begin_transaction()
-    send(producer, topic, ["b"])
-    send_plain(kafka_address, topic, ["c"])
-    assert values(load(spark, kafka_address, subscribe=topic)) == ["a"]
-    producer.commit_transaction(30)
-    assert values(load(spark, kafka_address, subscribe=topic)) == ["a", "b", "c"]
-
-
-def test_start_and_end_by_offset_and_timestamp(spark: SparkSession, kafka_address: str) -> None:
-    topic = create_topic(kafka_address)
-    for number in range(5):
-        send_plain(kafka_address, topic, [number], timestamp=1_000 + number)
-    at_ends = load(spark, kafka_address, subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":-2}}}}',
-                   endingOffsets=f'{{"{topic}":{{"0":-1}}}}')  # fmt: skip
-    assert values(at_ends) == ["0", "1", "2", "3", "4"]
-    timed = load(spark, kafka_address, subscribe=topic, startingTimestamp="1001", endingTimestamp="1003")
-    assert values(timed) == ["1", "2"]
-    mixed = load(spark, kafka_address, subscribe=topic, endingOffsets=f'{{"{topic}":{{"0":4}}}}',
-                 startingOffsetsByTimestamp=f'{{"{topic}":{{"0":1002}}}}')  # fmt: skip
-    assert values(mixed) == ["2", "3"]
-    late = load(spark, kafka_address, subscribe=topic, startingTimestamp="9999")
-    with pytest.raises(PySparkException, match=f"No offset matched from request of topic-partition {topic}-0"):
-        late.collect()
-
-
 def test_ends_are_resolved_at_the_first_run(spark: SparkSession, kafka_address: str) -> None:
     """Spark's Python API requests a DataFrame's partitions once; its own Kafka source gets a request at every run."""
     topic = create_topic(kafka_address)
@@ -139,23 +80,3 @@ def test_min_partitions_creates_more_tasks_than_partitions(spark: SparkSession, 
     small = load(spark, kafka_address, subscribe=topic, maxRecordsPerPartition="7")
     assert small.rdd.getNumPartitions() == 9
     assert small.distinct().count() == 60
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"subscribe": "t", "assign": '{"t":[0]}'}, "Only one of the following options"),
-        ({"subscribe": "no-such-topic"}, "Unknown topic or partition: no-such-topic"),
-    ],
-)
-def test_invalid_input_is_reported(
-    spark: SparkSession, kafka_address: str, options: dict[str, str], words: str
-) -> None:
-    with pytest.raises(PySparkException, match=words):
-        load(spark, kafka_address, **options).collect()
-
-
-def test_unreachable_server_is_reported_within_the_timeout(spark: SparkSession) -> None:
-    options = {"subscribe": "t", "kafka.default.api.timeout.ms": "2000"}
-    with pytest.raises(PySparkException, match=r"No Kafka broker could be reached.*127\.0\.0\.1:1"):
-        load(spark, "127.0.0.1:1", **options).collect()

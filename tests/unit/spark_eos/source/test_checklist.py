@@ -28,7 +28,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
     "minOffsetsPerTrigger and maxTriggerDelay": (
         "unit/spark_eos/source/test_offsets::test_min_offsets_waits_until_max_trigger_delay",
         "integration/spark_eos/source/test_stream_reader::test_min_offsets_is_waited_for",
-        "spark/test_source_stream::test_available_now_ignores_min_offsets"),
+        "unit/spark_eos/source/test_offsets::test_all_available_takes_precedence_over_the_options"),
     "composite limits": (
         "unit/spark_eos/source/test_offsets::test_min_and_max_offsets_apply_together",
         "integration/spark_eos/source/test_stream_reader::test_min_and_max_offsets_apply_together"),
@@ -36,10 +36,10 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "spark/test_source_stream::test_continuous_query_reads_new_records_and_reports_the_latest_offset",
         "spark/test_source_checklist::test_dataframe_used_twice_yields_its_rows_twice"),
     "pattern with topic deletions": (
-        "spark/test_source_stream::test_pattern_finds_new_topics_and_drops_deleted_ones",),
+        "integration/spark_eos/source/test_stream_reader::test_topics_are_created_deleted_and_extended_while_reading",
+        "integration/spark_eos/source/test_changed_topics::test_deleted_topic_is_named_and_a_restart_finds_it_again"),
     "topic recreated between micro-batches": (
-        "spark/test_source_stream::test_topic_recreated_between_runs_is_reported",
-        "integration/spark_eos/source/test_changed_topics::test_topic_created_again_is_read_from_its_first_record"),
+        "integration/spark_eos/source/test_changed_topics::test_topic_created_again_is_read_from_its_first_record",),
     "initial offset file: extra byte, 2.1.0, future version": (
         "Not applicable: the Python data source API keeps no such file; Spark logs the first offset itself.",
         "spark/test_source_beside_sparks::test_checkpoint_is_interchangeable_with_spark_kafka_source"),
@@ -55,8 +55,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "Not applicable: Spark's planner makes two sources of a frame used twice, of its own rate source too (4.3).",
         "spark/test_source_checklist::test_dataframe_used_twice_yields_its_rows_twice"),
     "read_committed, four corner cases by 3": (
-        "spark/test_source_stream::test_four_edge_cases_in_micro_batches_of_three_offsets",
-        "integration/spark_eos/source/test_interleavings::test_source_matches_a_brute_force_model"),
+        "integration/spark_eos/source/test_interleavings::test_source_matches_a_brute_force_model",),
     "read_uncommitted": (
         "integration/spark_eos/source/test_stream_reader::test_uncommitted_records_are_read_in_micro_batches_of_three_offsets",),
     "prefetched data beyond the micro-batch (SPARK-25495)": (
@@ -67,7 +66,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "spark/test_source_stream::test_nulls_headers_and_topics_by_pattern_are_read"),
     "minPartitions (SPARK-30656), illegal values": (
         "spark/test_source_batch::test_min_partitions_creates_more_tasks_than_partitions",
-        "spark/test_source_batch::test_invalid_input_is_reported"),
+        "unit/spark_eos/options/test_source_options::test_wrong_options_are_refused"),
     "maxRecordsPerPartition": ("unit/spark_eos/source/test_offsets::test_max_records_applies_before_min_partitions",),
     "V1 or V2 source": ("Not applicable: a Python data source is always V2.",),
     "includeHeaders and a checkpoint of Spark 2.4": (
@@ -79,13 +78,11 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
     # KafkaSourceSuiteBase
     "a clean stop": ("spark/test_source_checklist::test_topic_deleted_while_the_query_runs_is_reported",),
     "assign, subscribe, pattern x five ways to start, restarts, added partitions": (
-        "integration/spark_eos/source/test_stream_reader::test_every_kind_of_subscription_and_start_is_read",
-        "spark/test_source_stream::test_added_partitions_are_read_from_their_start"),
+        "integration/spark_eos/source/test_stream_reader::test_every_kind_of_subscription_and_start_is_read",),
     "no record as young as the starting time": (
         "integration/spark_eos/source/test_stream_reader::test_start_timestamp_after_the_last_record_is_handled",),
     "bad options, unsupported Kafka settings, any case": (
         "unit/spark_eos/options/test_source_options::test_wrong_options_are_refused",
-        "spark/test_source_stream::test_invalid_input_is_reported",
         "spark/test_source_beside_sparks::test_refusals_match_spark_kafka_source"),
     "column types, headers": (
         "spark/test_source_batch::test_schema_matches_spark", "spark/test_source_batch::test_all_columns_are_read"),
@@ -93,13 +90,13 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "integration/spark_eos/source/test_stream_reader::test_topics_are_created_deleted_and_extended_while_reading",),
     # KafkaRelationSuite
     "earliest to latest, defaults, explicit offsets, headers": (
-        "spark/test_source_batch::test_start_and_end_by_offset_and_timestamp",
+        "unit/spark_eos/source/test_planner::test_given_offsets_resolve_earliest_and_latest",
         "spark/test_source_beside_sparks::test_rows_match_spark_kafka_source"),
     "batch ends are bound at every run": (
         "Spark asks a Python data source for partitions once for each load().",
         "spark/test_source_batch::test_ends_are_resolved_at_the_first_run"),
     "timestamps, alone and together, global and by partition; precedence": (
-        "spark/test_source_batch::test_start_and_end_by_offset_and_timestamp",
+        "unit/spark_eos/source/test_planner::test_starting_timestamps_are_resolved",
         "spark/test_source_beside_sparks::test_rows_match_spark_kafka_source",
         "unit/spark_eos/options/test_source_options::test_starting_timestamp_takes_precedence_over_timestamps_and_offsets",
         "unit/spark_eos/options/test_source_options::test_ending_options_follow_the_same_precedence"),
@@ -109,11 +106,10 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
     "starting offsets bound after retention": (
         "spark/test_source_checklist::test_retention_between_planning_and_reading_is_reported",),
     "bad batch options": (
-        "unit/spark_eos/options/test_source_options::test_wrong_batch_options_are_refused",
-        "spark/test_source_batch::test_invalid_input_is_reported"),
+        "unit/spark_eos/options/test_source_options::test_wrong_batch_options_are_refused",),
     "read_committed and read_uncommitted in batches": (
-        "spark/test_source_batch::test_four_edge_cases_of_read_committed",
-        "spark/test_source_batch::test_open_transaction_blocks_later_records"),
+        "integration/spark_eos/source/test_interleavings::test_source_matches_a_brute_force_model",
+        "integration/spark_eos/source/test_fetch::test_read_uncommitted_yields_all_records_and_no_markers"),
 }  # fmt: skip
 
 
