@@ -5,6 +5,7 @@ A chain such as "those that" or "the one which" makes a reader look for the noun
 """
 
 import ast
+import importlib
 import io
 import re
 import sys
@@ -135,4 +136,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    # By its name, so that it keeps what it has found between two runs.
+    sys.exit(importlib.import_module("tests.support.prose").main(sys.argv[1:]))
