@@ -18,6 +18,8 @@ LEAVE_OUT ?= --after-make-test
 
 VENV := .venv
 RUN := $(VENV)/bin/python
+# The plugin of anyio imports trio in each process, and no test of this process uses it.
+PYTEST := $(RUN) -m pytest -p no:anyio
 INSTALLED := $(VENV)/.installed
 # The site needs its own packages only: pages of the API are read from the sources, which are not imported.
 DOCS_VENV := .cache/docs
@@ -27,6 +29,10 @@ MERMAID := mermaid-11.17.2
 # Most tests wait for other processes; the tests of one file share brokers and Spark sessions. The files start in the
 # order of tests/support/file_order.py: in that of the folders, two cores were idle for a quarter of the time.
 IN_PARALLEL := --dist loadfile --no-loadscope-reorder
+# Quick files of other suites that need no connection and no process.
+WITHOUT_SOCKETS := $(addprefix tests/,compatibility crash/test_growth.py crash/test_wave.py docs/test_architecture.py \
+	docs/test_pages.py foreign integration/spark_eos/monitoring simulation/test_clients_in_worlds.py \
+	simulation/test_markers.py simulation/test_simulated_disk.py simulation/test_simulated_network.py)
 # What searches runs a part of its cases, which the sources choose; SEARCHES=whole runs every case. The tests alone, without
 # make, run every case.
 check-broker check-rest test slow: export SEARCHES ?= short
@@ -65,11 +71,12 @@ check: $(INSTALLED) ## Check style, types, architecture and unit tests, in a min
 # Two runs, each of its own half: processes of pytest-xdist would both import every test file.
 check-broker check-rest: export HYPOTHESIS_PROFILE := brief
 
+# The guard refuses connections and processes in the files of other suites too.
 check-broker: $(INSTALLED)
-	@$(RUN) -m pytest -q tests/unit/broker_core tests/kips
+	@$(PYTEST) -q -p tests.support.no_network tests/unit/broker_core tests/kips $(WITHOUT_SOCKETS)
 
 check-rest: $(INSTALLED)
-	@$(RUN) -m pytest -q tests/architecture tests/unit --ignore tests/unit/broker_core
+	@$(PYTEST) -q tests/architecture tests/unit --ignore tests/unit/broker_core
 
 spark-archive: $(INSTALLED)
 	@$(RUN) -m tests.support.spark_archive || echo "Each JVM of Spark will read its classes from the jars."
@@ -79,7 +86,7 @@ kafka-archive: $(INSTALLED)
 
 test: $(INSTALLED) spark-archive ## Run the tests that need no network, searches and brokers under Spark in half; SEARCHES=whole for every case (tests with Spark are skipped where Java is missing)
 	@$(PYTHON) -m tests.support.java || echo "The tests with Spark will be skipped."
-	@$(RUN) -m pytest tests -n 4 $(IN_PARALLEL)
+	@$(PYTEST) tests -n 4 $(IN_PARALLEL)
 
 # Python keeps the compiled tests: in a fresh clone, each process of pytest-xdist would compile all of them.
 test-modules: $(INSTALLED)

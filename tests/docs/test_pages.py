@@ -1,10 +1,13 @@
-"""The documentation's pages have one title each, short table cells, links to existing targets, and tests that exist."""
+"""The documentation's pages have one title each, short table cells, links to existing targets, and known blocks."""
 
 import posixpath
 import re
 from collections.abc import Iterator
 
-from tests.support.documents import ROOT, Page, pages
+import pytest
+
+from tests.support.document_blocks import problems
+from tests.support.documents import NEEDS, ROOT, Page, pages
 
 PAGES = {page.name: page for page in pages()}
 MAX_CELL = 200
@@ -45,3 +48,9 @@ def _broken_links(page: Page) -> Iterator[str]:
 
 def test_links_resolve_to_files_and_headings() -> None:
     assert [link for page in PAGES.values() for link in _broken_links(page)] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_blocks_have_a_known_kind(name: str) -> None:
+    assert PAGES[name].needs in NEEDS
+    assert [f"{name}:{block.line}: {found}" for block in PAGES[name].blocks for found in problems(block)] == []
