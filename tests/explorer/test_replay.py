@@ -1,13 +1,16 @@
 """Stories of the explorer happen in the simulation too: the same requests, the same answers, the same end."""
 
+import contextlib
+import io
 import multiprocessing
-import subprocess
-import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from tests.explorer.__main__ import main
 from tests.explorer.broker import DifferenceError, Made, broker_beside
 from tests.explorer.drivers import RunDriver
 from tests.explorer.model import GROUPS, Model, initialized
@@ -65,8 +68,15 @@ def test_printed_story_is_replayed_by_the_command(tmp_path: Path) -> None:
 
 
 def _command(*arguments: str) -> tuple[int, str]:
-    done = subprocess.run([sys.executable, "-m", "tests.explorer", *arguments], capture_output=True, text=True)
-    return done.returncode, done.stdout
+    """Run the command in a process of its own, which a mutation changes; forked, it has imported everything."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+        return pool.submit(_printed, arguments).result()
+
+
+def _printed(arguments: Sequence[str]) -> tuple[int, str]:
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        code = main(arguments)
+    return code, printed.getvalue()
 
 
 def test_answer_that_is_not_the_model_s_is_named() -> None:
