@@ -129,7 +129,7 @@ class ActedReader(Acted):
     def _is_quiet(self) -> bool:
         """Return whether nothing more is written, or done to the cluster, and no transaction will end.
 
-        A marker that was lost with the end of a log leaves a transaction open for ever.
+        Nothing ends a transaction whose marker was lost with the end of a log.
         """
         acting = [each for each in self.world.fibers.all if each.name == "acts"]
         if not self.world.server.is_running or not all(each.is_done for each in (*self._feeders, *acting)):
