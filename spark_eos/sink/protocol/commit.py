@@ -348,8 +348,7 @@ class MicroBatchCommit:
         """
         own = self.own
         try:
-            prefixes = {own.prefix, own.log.prefix}
-            if not own.is_query or decision.run == own.run or not await left_open(decision, prefixes):
+            if not own.is_query or decision.run == own.run or not await left_open(decision, own.prefixes):
                 return decision
             noted = replace(decision, revision=decision.revision + 1, superseded=superseding(decision, own.run))
             await driver.amend(noted, await Now())

@@ -300,9 +300,8 @@ class RunSweep:
 
         `dropped` are prepared transactions that will not be decided.
         """
-        prefixes = dict.fromkeys((self.own.prefix, self.own.log.prefix))
         swept: list[Description] = []
-        for prefix in prefixes:
+        for prefix in self.own.prefixes:
             scope = Scope(prefix, self.own.query, runs, older_than_ms, wait_ms, named(dropped), self.own.may_hang)
             swept += await sweep(scope, newest, self.own.memory)
         return swept

@@ -105,6 +105,11 @@ class QueryRun:
         return self.memory.state
 
     @property
+    def prefixes(self) -> list[str]:
+        """Return the prefix of the options and, if it was changed, that of earlier runs."""
+        return list(dict.fromkeys((self.prefix, self.log.prefix)))
+
+    @property
     def may_be_decided(self) -> bool:
         """Return whether an earlier run can have decided: not for a batch job without a job id."""
         return self.retirement is not Retirement.FORGET

@@ -27,8 +27,10 @@ from spark_eos.sink.naming import LAYOUT_KEY, TaskId, decision_key, decision_par
 from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol import decision_reader
 from spark_eos.sink.protocol.answers import Appended, CommittedOffset, DecisionWrite, FoundRecords, ShortLogError
+from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.retirement import Retirement
 from spark_eos.sink.protocol.retry_policy import rule_of
+from spark_eos.sink.protocol.state import QueryRun
 from tests.support.spark_eos.driving import LogOn, end_all, log_of
 from tests.support.spark_eos.interceptors import before, fail
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
@@ -675,3 +677,10 @@ def test_query_starts_where_brokers_list_no_transactions(cluster: MemoryCluster)
     fail(cluster, "used_ids", UnsupportedError("ListTransactions"))
     committer(cluster, "run1").commit(tasks(cluster, "run1", 7), 7)
     assert visible(cluster) == 2
+
+
+def test_names_under_two_prefixes_are_asked_for_in_one_order() -> None:
+    """In that of a set, which differs from process to process, no explored state and no simulated world is repeated."""
+    for prefix in "abcdefgh":
+        own = QueryRun(DecisionLog("old", QUERY, DECISIONS), prefix, QUERY, "run", OnLostTransaction.FAIL)
+        assert own.prefixes == [prefix, "old"]
