@@ -85,7 +85,8 @@ class Gone(Enum):
 class OffsetsGoneError(Exception):
     """A `position` that cannot be read, and the current bounds of the log (None: there is no log).
 
-    `cut_at` is set for a log that was truncated: from that offset on it contains other records than planned.
+    `cut_at` is set for a log that was truncated: from that offset on it contains other records than planned. It is None
+    if the log has nothing of what is known of the one before.
     """
 
     reason: Gone
@@ -314,7 +315,6 @@ class RangeFetch:
 
     def _tell_of_the_cut(self, position: int, cut_at: int | None) -> NoReturn:
         earliest, end_offset = (self._edge(edge, self._isolation) for edge in (EARLIEST, LATEST))
-        cut_at = earliest if cut_at is None else cut_at
         raise OffsetsGoneError(Gone.LOG_TRUNCATED, position, earliest, end_offset, cut_at)
 
 

@@ -243,13 +243,17 @@ class DriverSide:
             self.planner.report_doubts(start, self._target or ())
             found = self._rewritten.check(known, self.planner.places, self.planner.ends, start)
         cut = {tp: offset for tp, offset in found.items() if tp in available}
-        # The end of a cut log may have been raised to what was read: behind it, all is new.
-        available |= {tp: min(available[tp], max(offset, self.planner.ends[tp].offset)) for tp, offset in cut.items()}
+        # The end of a cut log may have been raised to what was read. One before the cut waits for a transaction whose
+        # marker is lost; what that hides was read.
+        parted = {tp: max(offset, min(available[tp], self.planner.ends[tp].offset)) for tp, offset in cut.items()}
+        available |= parted
+        if self._target is not None:
+            self._target |= parted
         self.latest = self._available = available
         begins = known | cut
         added = available.keys() - known.keys()
         begins |= self.planner.earliest(added) if added else {}
-        end = self._admission.admit(begins, available, limit, may_wait=self._target is None and not cut)
+        end = self._admission.admit(begins, available, limit, may_wait=self._target is None)
         if self._lag.is_due(has_read=end != begins):
             try:
                 self._measure_lag(known)

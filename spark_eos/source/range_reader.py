@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from broker_core.errors import InvalidBatch
 from broker_core.records.header import BatchHeader
-from broker_core.types import TopicPartition
+from broker_core.types import NO_LEADER_EPOCH, TopicPartition
 from spark_eos import failpoints
 from spark_eos.client.aborted_filter import visible_in
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
@@ -57,26 +57,25 @@ def read_range(
                     failpoints.reach("source.mid_read")
                 return
             except OffsetsGoneError as gone:
-                position, end = _after_loss(gone, piece, losses, is_last=is_last)
+                position, until = _after_loss(gone, piece, losses)
+                # A driver that has planned with an epoch finds the cut, too: its next micro-batch begins there.
+                if gone.cut_at is not None and piece.end_epoch > NO_LEADER_EPOCH and not is_last:
+                    until = min(until, gone.cut_at)
+                end = min(end, until)
 
 
-def _after_loss(
-    gone: OffsetsGoneError, piece: OffsetRange, losses: DataLossPolicy, *, is_last: bool
-) -> tuple[int, int]:
+def _after_loss(gone: OffsetsGoneError, piece: OffsetRange, losses: DataLossPolicy) -> tuple[int, int]:
     """Report a loss; if the user has chosen to continue, return the range to continue with."""
     log = "the topic has no log"
     if gone.log_start_offset is not None:
         log = f"the log has offsets [{gone.log_start_offset}, {gone.end_offset})"
     what = f"offset {gone.position} cannot be read"
     if gone.reason is Gone.LOG_TRUNCATED:
-        what = f"the records from offset {gone.cut_at} are gone"
+        what = f"the records from offset {gone.log_start_offset if gone.cut_at is None else gone.cut_at} are gone"
     losses.report(DataLoss.COULD_NOT_READ_OFFSET_RANGE, f"wanted {piece}, {what} because {gone.reason.value}; {log}")
     if gone.log_start_offset is None or gone.end_offset is None:
         return piece.end, piece.end
     if gone.reason is Gone.LOG_TRUNCATED:
-        if not is_last:
-            # The next micro-batch begins where the logs part.
-            return gone.position, gone.cut_at or 0
         # Records that were read are not read again, and the new log may be shorter than the old one.
         return max(gone.position, gone.log_start_offset), min(piece.end, gone.end_offset)
     return (piece.end if gone.log_start_offset <= gone.position else gone.log_start_offset), piece.end

@@ -109,8 +109,8 @@ async def settle(decision: Decision) -> Settlement:
     reported_at = -math.inf
     fates: dict[PreparedTransaction, Fate] = {}
     waiting: list[PreparedTransaction] = list(decision.transactions)
-    refusal: AuthorizationError | None = None
     while True:
+        refusal: AuthorizationError | None = None
         fates |= await fates_of(waiting)
         action = action_for(decision, fates.values())
         held: Mapping[str, TopicPartition] = {}
@@ -120,7 +120,6 @@ async def settle(decision: Decision) -> Settlement:
             if ready := [each for each in still_open if each.transactional_id not in held]:
                 try:
                     fates |= await _end_open(decision, fates, ready, commit=action is SettlementAction.COMMIT)
-                    refusal = None
                 except AuthorizationError as error:
                     # Rights that are changed may be gone for a moment.
                     refusal = error

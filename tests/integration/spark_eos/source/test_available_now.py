@@ -57,6 +57,15 @@ def test_records_after_the_start_are_left_to_the_next_run(kafka_address: str, to
         query.reader.stop()
 
 
+def test_few_records_are_not_waited_for(kafka_address: str, topic: str) -> None:
+    """A second trigger would wait, and nothing more arrives in such a run."""
+    options = {"minOffsetsPerTrigger": "3", "maxOffsetsPerTrigger": "3", "maxTriggerDelay": "1h"}
+    send_plain(kafka_address, topic, "abcd")
+    with running(kafka_address, subscribe=topic, **options, **EARLIEST) as query:
+        query.reader.prepareForTriggerAvailableNow()
+        assert [query.texts(), query.texts(), query.texts()] == [["a", "b", "c"], ["d"], []]
+
+
 @pytest.mark.parametrize("is_first", [True, False], ids=["first", "handed over"])
 def test_micro_batch_that_only_adds_ids_has_the_partitions_of_the_start(
     kafka_address: str, topic: str, *, is_first: bool

@@ -31,7 +31,7 @@ from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import StreamReader
 from tests.support.broker_core.served_apis import leave_out
 from tests.support.partition_logs import truncate
-from tests.support.spark_eos.source_data import create_topic, send_plain
+from tests.support.spark_eos.source_data import create_topic, delete_records, send, send_plain, transactional_producer
 from tests.support.spark_eos.source_query import offsets_in
 
 TP = TopicPartition("t", 0)
@@ -151,7 +151,11 @@ def test_log_truncated_below_the_planned_end_is_reported(end: int) -> None:
     with pytest.raises(OffsetsGoneError) as caught:
         read(cluster, PLANNED)
     assert caught.value.reason is Gone.LOG_TRUNCATED
-    assert (caught.value.cut_at, caught.value.log_start_offset, caught.value.end_offset) == (max(end, 0), 0, 20)
+    assert (caught.value.cut_at, caught.value.log_start_offset, caught.value.end_offset) == (
+        end if end >= 0 else None,
+        0,
+        20,
+    )
     assert cluster.fetched == [(1, 4, 0)], "nothing is read from the new log"
 
 
@@ -289,6 +293,8 @@ def test_unknown_or_unchanged_epochs_require_no_lookup(looks: Any) -> None:
 
 # A cluster whose leaders move
 
+SMALL = {"kafka.max.partition.fetch.bytes": "200", "kafka.fetch.max.wait.ms": "20"}
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedBroker]:
@@ -297,9 +303,8 @@ def cluster() -> Iterator[EmbeddedBroker]:
 
 
 def options_for(broker: EmbeddedBroker, topic: str, **options: str) -> SourceOptions:
-    small = {"kafka.max.partition.fetch.bytes": "200", "kafka.fetch.max.wait.ms": "20"}
     base = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic}
-    return batch_options(base | small | options)
+    return batch_options(base | SMALL | options)
 
 
 def fill(broker: EmbeddedBroker, topic: str, values: range) -> None:
@@ -473,6 +478,89 @@ def test_planned_micro_batch_detects_a_log_that_was_truncated_before_the_restart
     read += [values(lenient.read(piece)) for piece in lenient.partitions(end, then)]
     assert read == [list(range(4)), list(range(100, 110))]
     lenient.stop()
+
+
+def begun(broker: EmbeddedBroker, topic: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the bounds of a first micro-batch that nothing has read yet."""
+    first = restarted(broker, topic, startingOffsets="earliest")
+    start = first.initialOffset()
+    end = first.latestOffset(start, first.getDefaultReadLimit())
+    first.stop()
+    return start, end
+
+
+def read_two(
+    broker: EmbeddedBroker, topic: str, start: dict[str, Any], end: dict[str, Any], **options: str
+) -> tuple[list[int], list[int], dict[str, Any]]:
+    """Accept the loss; return what a micro-batch and the next one read, and where that ends."""
+    reader = restarted(broker, topic, startingOffsets="earliest", failOnDataLoss="false", **options)
+    first = [row for piece in reader.partitions(start, end) for row in values(reader.read(piece))]
+    then = reader.latestOffset(end, reader.getDefaultReadLimit())
+    second = [row for piece in reader.partitions(end, then) for row in values(reader.read(piece))]
+    reader.stop()
+    return first, second, then
+
+
+def test_task_that_finds_two_losses_leaves_the_new_log_to_the_next_micro_batch(cluster: EmbeddedBroker) -> None:
+    topic = create_topic(cluster.bootstrap_servers)
+    fill(cluster, topic, range(10))
+    start, end = begun(cluster, topic)
+    cut(cluster, topic, 6)
+    fill(cluster, topic, range(100, 110))
+    delete_records(cluster.bootstrap_servers, topic, 3)
+    first, second, _ = read_two(cluster, topic, start, end)
+    assert (first, second) == ([3, 4, 5], list(range(100, 110)))
+
+
+def test_transaction_whose_marker_is_lost_is_neither_waited_for_nor_read_again(cluster: EmbeddedBroker) -> None:
+    topic = create_topic(cluster.bootstrap_servers)
+    fill(cluster, topic, range(2))
+    producer = transactional_producer(cluster.bootstrap_servers)
+    producer.begin_transaction()
+    send(producer, topic, [2])
+    fill(cluster, topic, range(3, 5))
+    producer.commit_transaction(30)
+    fill(cluster, topic, range(6, 10))
+    start, end = begun(cluster, topic)
+    cut(cluster, topic, 5)
+    fill(cluster, topic, range(100, 103))
+    first, second, then = read_two(cluster, topic, start, end)
+    assert (first, second, offsets_in(then)) == ([0, 1], [], {topic: {"0": 5}})
+
+
+def test_micro_batch_without_leader_epochs_is_read_to_its_end(cluster: EmbeddedBroker) -> None:
+    """That of Spark's own source: the driver cannot find the cut that its task finds in the batches."""
+    topic = create_topic(cluster.bootstrap_servers)
+    fill(cluster, topic, range(12))
+    start, end = ({topic: {"0": offset}} for offset in (0, 12))
+    reader = restarted(cluster, topic, startingOffsets="earliest", failOnDataLoss="false", **SMALL)
+    [piece] = reader.partitions(start, end)
+    rows = reader.read(piece)
+    first = values([next(rows)])
+    cut(cluster, topic, 3)
+    fill(cluster, topic, range(100, 112))
+    first += values(rows)
+    assert first[:1] == [0] and first[-1] == 108
+    reader.stop()
+
+
+def test_run_of_available_now_reads_a_cut_log_to_its_end(cluster: EmbeddedBroker) -> None:
+    topic = create_topic(cluster.bootstrap_servers)
+    fill(cluster, topic, range(20))
+    reader = restarted(
+        cluster, topic, startingOffsets="earliest", failOnDataLoss="false", maxOffsetsPerTrigger="10",
+        minOffsetsPerTrigger="8",
+    )  # fmt: skip
+    reader.prepareForTriggerAvailableNow()
+    limit, start, read = reader.getDefaultReadLimit(), reader.initialOffset(), []
+    while (end := reader.latestOffset(start, limit)) != start:
+        read.append([row for piece in reader.partitions(start, end) for row in values(reader.read(piece))])
+        start = end
+        if len(read) == 1:
+            cut(cluster, topic, 6)
+            fill(cluster, topic, range(100, 105))
+    assert read == [list(range(10)), list(range(100, 105))]
+    reader.stop()
 
 
 def test_restart_on_a_shorter_recreated_topic_stops(cluster: EmbeddedBroker) -> None:
