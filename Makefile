@@ -86,9 +86,10 @@ kafka-archive: $(INSTALLED)
 
 test: $(INSTALLED) spark-archive ## Run the tests that need no network, searches and brokers under Spark in half; SEARCHES=whole for every case (tests with Spark are skipped where Java is missing)
 	@$(PYTHON) -m tests.support.java || echo "The tests with Spark will be skipped."
-	@# First the quick tests, without pytest-xdist: for each of them it takes as long as they take.
-	@$(MAKE) --no-print-directory -j 2 --output-sync=target HYPOTHESIS_PROFILE=$(HYPOTHESIS_PROFILE) check-broker check-rest
-	@$(PYTEST) tests $(addprefix --ignore tests/,architecture kips unit) $(WITHOUT_SOCKETS:%=--ignore %) -n 4 $(IN_PARALLEL)
+	@# First the quick tests, without pytest-xdist: for each of them it takes as long as they take. The others run in any case.
+	@$(MAKE) --no-print-directory -k -j 2 --output-sync=target HYPOTHESIS_PROFILE=$(HYPOTHESIS_PROFILE) check-broker check-rest; \
+	quick=$$?; \
+	$(PYTEST) tests $(addprefix --ignore tests/,architecture kips unit) $(WITHOUT_SOCKETS:%=--ignore %) -n 4 $(IN_PARALLEL) && exit $$quick
 
 # Python keeps the compiled tests: in a fresh clone, each process of pytest-xdist would compile all of them.
 test-modules: $(INSTALLED)
