@@ -1,5 +1,6 @@
 """What is acted upon in a world: a query or job that users, operators and the cluster act on, by a seed."""
 
+import re
 from collections.abc import Collection, Iterator
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,11 @@ class Acted:
     def any_topic(self) -> str:
         """Choose a topic that the cluster's acts are for."""
         raise NotImplementedError
+
+    def unexplained(self, explained: dict[str, str]) -> Iterator[str]:
+        """Yield what is wrong with its last error: no act that was done has words of it."""
+        if self.error is not None and not any(re.search(explained[kind], str(self.error)) for kind in self.kinds):
+            yield f"nothing that was done explains why it stops: {self.error}"
 
     def judge(self, explained: dict[str, str]) -> Iterator[str]:
         """Yield what is wrong in the end; `explained` has the words of an error that each kind of act explains."""

@@ -225,7 +225,7 @@ class ActedQuery(Acted):
         return committer(process, options, place.query, place.run, retirement=retirement, write=place.write)
 
     def _rows(self, tries: list[list[Rows]], name: str) -> list[Rows]:
-        """Return the rows of this run. They are those of the run before, unless an act changes them."""
+        """Return the rows of this run: the rows of the run before, unless an act changes them."""
         if not tries or self.happens("other rows"):
             splits = (f"{name}.s{split}" for split in range(self.random.randint(1, 3)))
             counts = (0, 1, 2)
@@ -293,5 +293,4 @@ class ActedQuery(Acted):
                 yield f"a part of {unit} is there, {missing} are not, and the query ends with {text!r}"
         if self.error is None and len(self.done) < self.micro_batches:
             yield "the query did not end"
-        if self.error is not None and not any(re.search(explained[kind], text) for kind in self.kinds):
-            yield f"nothing that was done explains why it stops: {text}"
+        yield from self.unexplained(explained)
