@@ -106,7 +106,7 @@ class QueryRun:
 
     @property
     def prefixes(self) -> list[str]:
-        """Return the prefix of the options and, if it was changed, that of earlier runs."""
+        """Return the prefix of the options, and the prefix of the decisions if it is another one."""
         return list(dict.fromkeys((self.prefix, self.log.prefix)))
 
     @property

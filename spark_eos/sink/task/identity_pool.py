@@ -107,8 +107,8 @@ class IdentityPool:
         self._monotonic = cluster.runtime.clock.monotonic
         self._name = TaskId(prefix, query, run, worker, 0)
         self._micro_batch = -1
-        # Those that may have a transaction open, by transactional id, and those that have none; the one that was taken
-        # last is last. There are as many as tasks, so no task looks at all of them.
+        # Ids that may have an open transaction, by name, and ids without one; the last one was taken last. There is an
+        # id for each task, so no task looks at all of them.
         self._held: dict[str, _Slot] = {}
         self._ended: list[_Slot] = []
         self._is_asked = False

@@ -680,7 +680,7 @@ def test_query_starts_where_brokers_list_no_transactions(cluster: MemoryCluster)
 
 
 def test_names_under_two_prefixes_are_asked_for_in_one_order() -> None:
-    """In that of a set, which differs from process to process, no explored state and no simulated world is repeated."""
+    """The order of a set differs between processes: no world of the explorer or the simulation could be repeated."""
     for prefix in "abcdefgh":
         own = QueryRun(DecisionLog("old", QUERY, DECISIONS), prefix, QUERY, "run", OnLostTransaction.FAIL)
         assert own.prefixes == [prefix, "old"]
