@@ -91,9 +91,11 @@ test: $(INSTALLED) spark-archive ## Run the tests that need no network, searches
 	quick=$$?; \
 	$(PYTEST) tests $(addprefix --ignore tests/,architecture kips unit) $(WITHOUT_SOCKETS:%=--ignore %) -n 4 $(IN_PARALLEL) && exit $$quick
 
-# Python keeps the compiled tests: in a fresh clone, each process of pytest-xdist would compile all of them.
+# The short form runs a part of the tests on Apache Kafka: the fixtures of all are planned here, without running one. Python
+# also keeps the compiled tests: in a fresh clone, each process of pytest-xdist would compile all of them.
 test-modules: $(INSTALLED)
-	@$(RUN) -m pytest tests --collect-only --quiet --quiet >/dev/null || echo "A test file cannot be imported: make test will say which."
+	@mkdir -p .cache
+	@SEARCHES=whole $(RUN) -m pytest tests --apache --setup-plan --quiet -rE >.cache/planned || { grep -A 4 ^ERROR .cache/planned; exit 1; }
 
 slow: $(INSTALLED) ## Run TESTS="tests" and print where their time goes: slowest tests, fixtures and files, tiers, idle processes
 	@$(RUN) -m tests.support.slow $(TESTS) -n 4 $(IN_PARALLEL) -q

@@ -29,10 +29,10 @@ _GROUP, _TRANSACTION = 0, 1
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test on every broker of this run."""
     brokers = brokers_of(metafunc.config)
-    for names, scope in ((BROKER_FIXTURES, "session"), (OF_MODULES, "module")):
-        for fixture in names:
-            if fixture in metafunc.fixturenames:
-                metafunc.parametrize(fixture, brokers, indirect=True, scope=scope)
+    for fixture in (*BROKER_FIXTURES, *OF_MODULES):
+        if fixture in metafunc.fixturenames:
+            # Without a scope here, each has the one of its fixture.
+            metafunc.parametrize(fixture, brokers, indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
