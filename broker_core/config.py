@@ -87,7 +87,7 @@ class TopicConfig(TopicFields):
 
     def as_text(self) -> dict[str, str]:
         """Return every key with its value as Kafka's admin tools print it."""
-        # Named: a dataclass with slots is another class than the one that `super()` remembers.
+        # Named: a dataclass with slots is not the class that `super()` remembers.
         texts, size = Settings.as_text(self), self.internal_segment_bytes
         return texts if size is None else {**texts, _INTERNAL_SEGMENT: str(size)}
 
@@ -96,7 +96,7 @@ class TopicConfig(TopicFields):
         return self.segment_bytes if self.internal_segment_bytes is None else self.internal_segment_bytes
 
     def override_by_client(self, settings: Mapping[str, str]) -> Self:
-        """Return these settings with those of a client changed, to which Kafka's bound of segment.bytes applies."""
+        """Return these settings with a client's changes, to which Kafka's bound of segment.bytes applies."""
         changed = self.override(settings)
         # Kafka refuses smaller segments of clients; the broker and its tests may make them.
         smallest = SETTINGS["segment.bytes"].low_in_kafka
@@ -130,7 +130,7 @@ class BrokerConfig(BrokerFields):
             return self
         given = {**dict(self.given), **settings}
         check_usable(settings)
-        # Before hours become milliseconds: all values are checked, also those that a shorter unit overrides. Settings
+        # Before hours become milliseconds: all values are checked, also where a shorter unit overrides them. Settings
         # of topics only are unknown to Kafka's brokers.
         for key in effectless(settings, {*self.keys(), *TopicConfig.keys()}):
             check_as_kafka(key, settings[key])

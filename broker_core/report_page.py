@@ -1,4 +1,4 @@
-"""The page about brokers, such as those of a failed test: requests, partitions, transactions and groups, in HTML.
+"""The page about brokers, as a failed test had them: requests, partitions, transactions and groups, in HTML.
 
 The page loads nothing from elsewhere and runs no script.
 """
@@ -26,12 +26,12 @@ _LABEL = 190
 
 
 def write_page(folder: Path, test: str, number: int, failure: str, states: Sequence[BrokerState]) -> Path:
-    """Write the page about a failure of a test, and return its path; it replaces that of an earlier run.
+    """Write the page about a failure of a test, and return its path; it replaces the page of an earlier run.
 
     `number` counts the failures of one test, such as those in its teardown and in its subtests.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    # Several ids become the same readable name, such as those of the parameters a/b and a-b.
+    # Several ids become the same readable name, as the parameters a/b and a-b do.
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", test)[-_LONGEST_NAME:].strip("-.")
     ending = sha256(test.encode(errors="backslashreplace")).hexdigest()[:8] + (f"-{number}" if number > 1 else "")
     path = folder / f"{name}-{ending}.html"

@@ -147,7 +147,7 @@ def check_text(name: str, value: object) -> None:
 
 
 def check_whole(name: str, value: object) -> int:
-    """Return an argument as an int; raise TypeError if it is not a whole number; those of NumPy are.
+    """Return an argument as an int; raise TypeError if it is not a whole number; NumPy's are.
 
     >>> check_whole("partition", 3)
     3

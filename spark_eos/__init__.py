@@ -91,5 +91,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, including those that are not imported yet."""
+    """Return the public names, also before they are imported."""
     return sorted({*globals(), *__all__})

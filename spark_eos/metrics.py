@@ -42,7 +42,7 @@ class SubjectValues:
 
 
 class MetricValues:
-    """The values of many subjects; the ones that were not changed for the longest time are dropped."""
+    """The values of many subjects; subjects that were not changed for the longest time are dropped."""
 
     def __init__(self) -> None:
         self.by_subject: dict[Labels, SubjectValues] = {}

@@ -122,7 +122,7 @@ class KafkaTransport(Protocol):
         """Close the connection to one broker, so that the next request opens another."""
 
     def check_usable(self) -> None:
-        """Raise if the client is closed, or used in another process than the one that opened it."""
+        """Raise if the client is closed, or used in a process that did not open it."""
 
     def close(self) -> None:
         """Close every connection; safe to call twice, and in a forked child."""
@@ -252,7 +252,7 @@ def exclusive_state(key: object) -> Iterator[None]:
 
 
 def process_state() -> ProcessState:
-    """Return the state of this process, or the one that this thread has for itself."""
+    """Return the state of this process, or this thread's own."""
     return _lease.state or shared_state()
 
 

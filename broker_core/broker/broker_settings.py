@@ -100,7 +100,7 @@ class BrokerSettings:
     def check(self, broker_id: int, settings: Mapping[str, str], *, is_default: bool) -> None:
         """Raise INVALID_REQUEST, as Kafka does, unless a broker can have all these settings while it runs.
 
-        `is_default` says that they are those of all brokers.
+        `is_default` says that they count for all brokers.
         """
         _check_names(settings)
         own, of_all = self.dynamic(broker_id), self.dynamic_defaults()

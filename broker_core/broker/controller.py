@@ -278,7 +278,7 @@ class Controller:
         ]
         for topic_partition in led:
             known = self._substitutions.get(topic_partition)
-            # The leader may itself be a substitute: the one that it stands for still returns.
+            # The leader may itself be a substitute: the broker it stands for still returns.
             is_substitute = known is not None and known.substitute == absent
             wanted[topic_partition] = known.absent if known is not None and is_substitute else absent
         self._substitute(wanted)
@@ -376,7 +376,7 @@ class Controller:
         self._replace(broker_id)
 
     def broker_joined(self, broker_id: int, address: Address) -> None:
-        """Return a broker's partitions to it, except those that were moved with `move_leader` meanwhile."""
+        """Return a broker's partitions to it, except partitions that `move_leader` moved meanwhile."""
         # In the brokers' order, and in place: connections share this mapping.
         ordered = sorted({**self.addresses, broker_id: address}.items())
         self.addresses.clear()

@@ -21,7 +21,7 @@ class Listener:
     """A listener: its name, its address on each broker, and its SASL settings, None for a listener without SASL.
 
     A client connects to the other brokers through the same listener, so those are the addresses it is given.
-    `all_addresses` has those of every listener by name, where there are several.
+    `all_addresses` has the addresses of every listener by name, where there are several.
     """
 
     name: str

@@ -115,7 +115,7 @@ class Hold:
 class Throttle:
     """A quota violation: the answer has `throttle_time_ms`, and the client's next request waits that many seconds.
 
-    The time is that of the broker's clock. A quota that throttles the client for longer still applies.
+    The broker's clock measures the time. A quota that throttles the client for longer still applies.
     """
 
     seconds: float
@@ -150,8 +150,8 @@ Action = Error | Delay | Drop | Disconnect | Hold | Throttle | Callable[[Request
 class Fault:
     """A fault for the requests that match; returned by `EmbeddedBroker.fault`.
 
-    `hits` counts the requests it was applied to, `matched` those that match its criteria. It ends with `remove()`, at
-    the end of a `with` block, or after its last hit.
+    `hits` counts the requests it was applied to, `matched` all requests that match its criteria. It ends with
+    `remove()`, at the end of a `with` block, or after its last hit.
     """
 
     def __init__(

@@ -121,7 +121,7 @@ class ClusterMetadata:
         return partition.replicas or leader_first(partition.leader, self.broker_ids)
 
     def in_sync(self, partition: Leadership) -> list[int]:
-        """Return the replicas in sync: those that run, while the partition has a leader."""
+        """Return the replicas in sync: all that run, while the partition has a leader."""
         if partition.leader == NO_LEADER:
             return []
         return [broker_id for broker_id in self.replicas(partition) if broker_id in self.running_ids]

@@ -45,7 +45,7 @@ class Leadership:
 
     @property
     def original_replicas(self) -> tuple[int, ...]:
-        """Return the replicas without those that a reassignment adds."""
+        """Return the replicas without the ones a reassignment adds."""
         return tuple(each for each in self.replicas if each not in self.adding)
 
     def reassigned(self, target: Sequence[int]) -> "Leadership":

@@ -1,4 +1,4 @@
-"""The exchange of a running cluster's files for those of an earlier moment, while clients stay connected.
+"""The exchange of a running cluster's files for the files of an earlier moment, while clients stay connected.
 
 Clients reject metadata with an older leader epoch than they know, so the leader epochs of the restored cluster are
 higher than those of both. The members of groups are not restored: a member that is still connected would otherwise go
@@ -50,7 +50,7 @@ class RestoredMetadata:
         check_supported(version, self._levels)
 
     def load(self, before: ClusterMetadata, metadata: ClusterMetadata) -> None:
-        """Replay the records; raise the leader epochs to at least those that clients know from `before`."""
+        """Replay the records; raise the leader epochs to at least the epochs clients know from `before`."""
         for offset, record in self._records:
             metadata.replay(offset, record)
         behind = max(_steps_behind(metadata, before), default=0)

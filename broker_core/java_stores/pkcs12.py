@@ -61,7 +61,7 @@ def _is_named(certificate: Any) -> bool:
     """Return whether a certificate has an alias.
 
     A certificate of a chain that is trusted, too, is in the store twice. The one of the chain has no name, or from Java
-    that of its subject.
+    its subject's.
     """
     name = _text(certificate.friendly_name)
     return name is not None and "=" not in name

@@ -168,7 +168,7 @@ class OffsetIndex(_SparseIndex):
         self._add(offset - self._base_offset, position)
 
     def lookup(self, offset: int) -> int:
-        """Return the position of a batch at or before the one that contains `offset`."""
+        """Return the position of the batch that contains `offset`, or of one before it."""
         self._load()
         found = bisect_right(self._firsts, offset - self._base_offset)
         return self._seconds[found - 1] if found else 0
@@ -199,7 +199,7 @@ class TimeIndex(_SparseIndex):
     _entry = _TIME_ENTRY
 
     def append(self, timestamp_ms: int, offset: int) -> None:
-        """Add an entry for the batch that ends at `offset`, if `timestamp_ms` is above that of the last entry."""
+        """Add an entry for the batch that ends at `offset`, if `timestamp_ms` is above the last entry's."""
         self._load()
         if timestamp_ms > (self._firsts[-1] if self._firsts else NO_TIMESTAMP):
             self._add(timestamp_ms, offset - self._base_offset)

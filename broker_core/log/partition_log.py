@@ -131,9 +131,9 @@ class PartitionLog(ReadableLog):
         transaction_guard: Guard | None = None,
         header: BatchHeader | None = None,
     ) -> AppendResult:
-        """Append one batch and return its offset and time, or those of the batch it repeats.
+        """Append one batch and return its offset and time, or the offset and time of the batch it repeats.
 
-        A `bytearray` is modified in place. `header` is that of the batch if the caller has read it already.
+        A `bytearray` is modified in place. `header` is the batch's, if the caller has read it already.
         `transaction_guard` comes from `start_verification`, which also records whether the client bumps its epoch with
         each transaction. Raises `KafkaError` by rules C.1/13 to C.1/27, and KAFKA_STORAGE_ERROR if the disk
         fails; the log is then unchanged.

@@ -124,7 +124,7 @@ class ProducerState:
     ) -> BatchMetadata | None:
         """Return the batch that this one repeats, None if it may be appended; raise `KafkaError` if it may not.
 
-        The order is that of rules C.1/22 to C.1/27.
+        The order follows rules C.1/22 to C.1/27.
         """
         producer_id, producer_epoch = header.producer_id, header.producer_epoch
         entry = self._entries.get(producer_id) or ProducerStateEntry(producer_id)

@@ -7,8 +7,8 @@ their index entries, are durable; so only what follows S is in doubt, and nothin
 
 So recovery finds the newest readable snapshot whose offset is a batch boundary in the log, truncates every index to
 it, and applies the batches from there, with checks of checksum and offset, as if they were just appended. The first bad
-byte ends the log. Before S it only checks that each index exists and is plausible. The cost is that of the tail, and
-a snapshot at the end makes the next tail short even if the process crashes repeatedly.
+byte ends the log. Before S it only checks that each index exists and is plausible. The cost grows with the tail,
+and a snapshot at the end makes the next tail short even if the process crashes repeatedly.
 
 `recovery_table` lists the conditions that may be found and their actions.
 """

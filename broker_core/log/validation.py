@@ -55,7 +55,7 @@ def validate_batch(
 ) -> ValidBatch:
     """Return the batch ready to get its offsets; raise the error of the first row it fails.
 
-    A `bytearray` is taken over and written to; anything else is copied, once. `header` is that of the batch if the
+    A `bytearray` is taken over and written to; anything else is copied, once. `header` is the batch's, if the
     caller has read it already.
     """
     if header is None:
@@ -176,7 +176,7 @@ def _check_records(
         return summary.max_timestamp_ms
     errors = list(islice(_refused_records(data, header, limits), _MOST_NAMED))
     if not errors:
-        # The smallest timestamp was that of a record that has none.
+        # The smallest timestamp came from a record that has none.
         return summary.max_timestamp_ms
     code = ErrorCode.INVALID_RECORD if all(problem == _NO_KEY for _, problem in errors) else ErrorCode.INVALID_TIMESTAMP
     refused = f"{len(errors)}" if len(errors) < _MOST_NAMED else f"{len(errors)} or more"

@@ -1,8 +1,8 @@
 """What the report of a failed test says about its brokers, and the pages of `--kafka-report`.
 
 Every embedded broker of the process is noted when it starts: in a fixture, in a test, or in a function that they call.
-The brokers of a test are those that have started during it, those that its fixtures have started, and those that were
-started outside of all fixtures and were used during the test.
+A test's brokers have started during it, or its fixtures have started them, or they were started outside of all fixtures
+and were used during the test.
 """
 
 import re
@@ -176,7 +176,7 @@ class FailureReports:
     def _brokers_of(self, item: pytest.Item, when: str | None) -> list[_Observed]:
         """Return the brokers that a test has used, the latest at the end."""
         fixtures = fixtures_of(item)
-        # Those of fixtures that were not reached are not among them.
+        # Values of fixtures that were not reached are not among them.
         names = getattr(item, "fixturenames", ())
         requested = _requested_by(item)
 

@@ -3,8 +3,8 @@
 After each test its topics and groups are deleted and its transactions aborted, so that the next test starts as with a
 new broker:
 
-- The topics of a test are those that `create_topic` created or that a producer of `kafka_producer` wrote to.
-- Its groups are those that a consumer of `kafka_consumer` joined.
+- A test has the topics that `create_topic` created or that a producer of `kafka_producer` wrote to.
+- It has the groups that a consumer of `kafka_consumer` joined.
 - Topics and groups that existed before the test may be in use and are not deleted. A test that would create or join
   one of them is skipped.
 - Topics and groups of other clients are not deleted either. They are listed at the end of the run.

@@ -47,7 +47,7 @@ def summarize_records(
         return RecordSummary(header.max_timestamp, header.max_timestamp, survey.all_have_keys)
     smallest, largest = header.base_timestamp + survey.smallest_delta, header.base_timestamp + survey.largest_delta
     if wrapped(smallest) != smallest or wrapped(largest) != largest:
-        # Timestamps overflow 64 bits and wrap around, so the extreme deltas are not those of the extreme timestamps.
+        # Timestamps overflow 64 bits and wrap around, so the extreme deltas do not belong to the extreme timestamps.
         timestamps_ms = [each.timestamp_ms for each in iter_record_facts(buffer, position, header)]
         smallest, largest = min(timestamps_ms), max(timestamps_ms)
     # Kafka starts its search for the largest timestamp at -1, so the result is never below -1.

@@ -1,6 +1,6 @@
 """The SASL state of one connection: the allowed next step, the client's principal, and the session lifetime.
 
-The steps are those of Kafka: ApiVersions at most once, SaslHandshake, then tokens until the mechanism is complete. If
+The steps are Kafka's: ApiVersions at most once, SaslHandshake, then tokens until the mechanism is complete. If
 sessions expire, a new handshake then starts re-authentication (KIP-368), with the same mechanism and user.
 """
 

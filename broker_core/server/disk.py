@@ -27,7 +27,7 @@ _LOCK_FILE = ".lock"
 _SYNC_THREADS = 8
 # A sync of less takes about as long as passing it to a thread and back.
 _MIN_OVERLAPPING_BYTES = 256 * 1024
-# A sync that has begun has a descriptor in addition to those of the pool, and a process may have 1,024.
+# A sync that has begun has a descriptor in addition to the pool's, and a process may have 1,024.
 _MAX_OVERLAPPING_FILES = 64
 
 _sync_descriptor: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)

@@ -38,7 +38,7 @@ _UNSPECIFIED = ("0.0.0.0", "::")
 class ListenerPlan:
     """A listener's name, protocol, addresses and settings.
 
-    The addresses are those of the first broker. Broker number n, counted from 0, adds n to the port; if the port is 0,
+    The addresses belong to the first broker. Broker number n, counted from 0, adds n to the port; if the port is 0,
     each broker uses a free port.
     """
 

@@ -255,7 +255,7 @@ class SocketServer:
         self._closing[broker_id] = asyncio.get_running_loop().create_task(self._leave(broker_id, acceptors))
 
     def publish_addresses(self) -> None:
-        """Update the addresses in Metadata responses: those of the running brokers."""
+        """Let Metadata responses have the addresses of the running brokers."""
         for name, addresses in self.addresses.items():
             # In the cluster's order, and in place, because the listener has a reference to this mapping.
             self.reachable[name].clear()

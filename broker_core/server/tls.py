@@ -193,7 +193,7 @@ def empty_context(plan: ListenerPlan) -> ssl.SSLContext:
     versions = [_VERSIONS[name] for name in _choose_suites(context, plan)]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     context.verify_mode = _CLIENT_AUTH[plan.client_auth]
-    # As in Java, a trusted certificate need not be that of a root: it may be a client's own.
+    # As in Java, a trusted certificate need not be a root's: it may be a client's own.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 
@@ -216,7 +216,7 @@ def _choose_suites(context: ssl.SSLContext, plan: ListenerPlan) -> list[str]:
     available = usable.versions
     if usable.older:
         try:
-            # OpenSSL does without those that it does not have.
+            # OpenSSL does without suites that it does not have.
             context.set_ciphers(":".join(usable.older))
         except ssl.SSLError:
             available -= {"TLSv1.2"}
@@ -280,7 +280,7 @@ def has_certificate(text: str) -> bool:
 
 
 def load_trust(context: ssl.SSLContext, plan: ListenerPlan) -> None:
-    """Load the certificates that those of clients are checked with, if there are any; raise `ConfigError`."""
+    """Load the certificates that check the clients' own, if there are any; raise `ConfigError`."""
     config = plan.config
     if context.verify_mode is ssl.CERT_NONE:
         return

@@ -229,7 +229,7 @@ class MemoryStorage:
         return found
 
     def replace(self, other: "MemoryStorage") -> None:
-        """Replace all files by those of another storage, durably; files open in either must not be used afterwards.
+        """Replace all files by another storage's, durably; files open in either must not be used afterwards.
 
         The storages share the folders at the root, and each copies a folder when it opens or changes a file there: a
         restore of a large snapshot copies what is used, not all there is.

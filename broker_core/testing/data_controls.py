@@ -131,7 +131,7 @@ class DataControls(InspectionControls):
     ) -> list[RecordMetadata]:
         """Write records without a Kafka client, and return their places in the same order.
 
-        The batches pass the same checks as those of a client. Faults do not match these requests, `requests` does not
+        The batches pass the same checks as a client's. Faults do not match these requests, `requests` does not
         list them, and access control lists do not apply to them. The topic is created if the broker creates topics
         automatically.
 

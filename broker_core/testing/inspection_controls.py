@@ -98,7 +98,7 @@ class InspectionControls(ClusterControls):
         """Record requests and responses in a file, until `end()` or the end of its block.
 
         `broker_core.replay` sends the requests again. The file contains the records that clients write
-        and read. Requests that can contain secrets are left out, and so are those of `produce` and the other methods
+        and read. Requests that can contain secrets are left out, and so are requests of `produce` and the other methods
         of this class.
 
         Raises OSError if the file cannot be written, and RuntimeError if another recording is in progress. If a write

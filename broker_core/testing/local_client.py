@@ -1,6 +1,6 @@
 """A client in the broker's own thread, without a socket.
 
-Its requests are encoded and pass through `broker.connection` like those of any client, so the broker decodes, checks
+Its requests are encoded and pass through `broker.connection` like any client's, so the broker decodes, checks
 and syncs them in the same way. They are not in the request log, faults do not match them, and access control lists do
 not apply, because they are part of the test and not of the code under test.
 """

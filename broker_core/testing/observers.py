@@ -1,4 +1,4 @@
-"""Observers of the embedded brokers of this process: the pytest plugin finds those of a failed test here.
+"""Observers of the embedded brokers of this process: the pytest plugin finds a failed test's brokers here.
 
 The plugin is loaded in every run of pytest, so this module imports nothing that takes time.
 """

@@ -101,7 +101,7 @@ class Snapshot:
         return found
 
     def to_storage(self, storage: Storage) -> None:
-        """Make the files of a storage in which none is open those of the snapshot, durably."""
+        """Replace the files of a storage in which none is open by the snapshot's, durably."""
         if isinstance(storage, MemoryStorage):
             storage.replace(self._files)
             return
@@ -134,7 +134,7 @@ def take(server: SocketServer) -> Snapshot:
 
 
 def _close_cleanly(files: MemoryStorage, cluster: Cluster) -> None:
-    """Make the logs in a copy of a cluster's files as a clean stop leaves them, except those that are not in use."""
+    """Make the logs in a copy of a cluster's files as a clean stop leaves them, except logs that are not in use."""
     logs = LogManager(files, cluster.settings, cluster.metadata)
     for log in cluster.logs.opened():
         logs.get(log.topic_partition, cluster.now_ms)

@@ -43,7 +43,7 @@ class BrokerClient:
         self._connected = False
         # The brokers that left a request unanswered since the last metadata response: they may have moved.
         self._doubted: set[int] = set()
-        # Those that have not responded since: what any broker can answer is not asked of them.
+        # Brokers without a response since then: what any broker can answer is not asked of them.
         self._silent: set[int | None] = set()
         # As old as the transport: a cluster that is connected to later may have been set up again.
         self.features = FinalizedFeatures(runtime.clock)

@@ -278,7 +278,7 @@ class RangeFetch:
             self._leader_id, self._leader_epoch = place.leader_id, place.leader_epoch
         else:
             known = f"the leader of epoch {self._leader_epoch} is known"
-            self._trouble = f"{known}, and brokers name that of epoch {place.leader_epoch}"
+            self._trouble = f"{known}, and brokers name the leader of epoch {place.leader_epoch}"
 
     def _leader_agrees(self, position: int) -> bool:
         """Check that a newer leader's log has what is known of the one before; return False if that has to wait.

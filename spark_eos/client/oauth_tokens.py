@@ -39,8 +39,8 @@ _UNKNOWN_LIFETIME_S: Final = 60.0
 _RENEW_AGAIN_S: Final = 10.0
 # By process: a forked child does not use its parent's locks and threads.
 _shared: Final["dict[int, dict[OAuthOptions, SharedToken]]"] = {}
-# kafka-python logs each request with these loggers at DEBUG, as an object and as bytes; the ones that authenticate
-# contain the password or the token.
+# kafka-python logs each request with these loggers at DEBUG, as an object and as bytes; a request that
+# authenticates contains the password or the token.
 _REQUEST_LOGGERS: Final = ("kafka.net.connection", "kafka.protocol.parser")
 _UNSIGNED_LIFETIME_S: Final = 3_600
 
@@ -214,7 +214,7 @@ class SharedToken:
         return max(self._runtime.clock.monotonic(), self._runtime.clock.time_ns() / 1e9 - self._ahead_s)
 
     def attempt(self) -> Attempt:
-        """Return a finished attempt with the current token, or the one that fetches the next."""
+        """Return a finished attempt with the current token, or the attempt to fetch the next."""
         now = self._now()
         with self._lock:
             held = self._held

@@ -105,7 +105,7 @@ class PartitionPlace(NamedTuple):
 class OffsetLookup:
     """The look-ups of partitions and offsets for one query, with retries when leaders move.
 
-    `places` are those that are already known.
+    `places` are known already.
     """
 
     def __init__(self, client: KafkaClient, places: Mapping[TopicPartition, PartitionPlace] | None = None) -> None:

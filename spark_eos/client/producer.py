@@ -82,7 +82,7 @@ class TransactionalProducer:
         self.delivery_timeout_ms = delivery_timeout_ms or client.options.delivery_timeout_ms
         self._identity: OpenTransaction | None = None
         self._queues: dict[TopicPartition, PartitionQueue] = {}
-        # The partitions that the transaction has announced, and those that its coordinator does not know yet (TV1).
+        # The partitions that the transaction has announced, and partitions its coordinator does not know yet (TV1).
         self._expected: set[TopicPartition] = set()
         self._unregistered: list[PartitionQueue] = []
         self._waiting = SendQueue()

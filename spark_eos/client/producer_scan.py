@@ -1,6 +1,6 @@
 """The producers of many partitions (DescribeProducers, KIP-664), with a bound on the requests in flight to each broker.
 
-Each request names up to 500 partitions of one broker, as many as those of Kafka's own tool. Metadata is requested again
+Each request names up to 500 partitions of one broker, as many as Kafka's own tool. Metadata is requested again
 for the partitions that a broker did not describe, because leaders move.
 """
 
@@ -78,7 +78,7 @@ class _Trouble(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerScan:
-    """One scan of partitions; `unreadable` collects those that no broker describes, instead of an error for the first.
+    """One scan of partitions; `unreadable` collects what no broker describes, instead of an error for the first.
 
     With a `broker_id`, that replica is queried instead of the leaders.
     """

@@ -107,7 +107,7 @@ class RecordAccumulator(Generic[Place]):
         """Add rows, and give the batches that are full; everything is added when the result has been read to its end.
 
         `places[i]`, each different from the others, gets the rows between `boundaries[i]` and `boundaries[i + 1]`. The
-        columns are those of `encode_batches`, which also says what a batch is. Raises `EncodeError`.
+        columns are as in `encode_batches`, which also says what a batch is. Raises `EncodeError`.
         """
         rows = record_columns(key, value, headers, timestamp_ms)
         fixed_ends = ends_of(rows.fixed_sizes)

@@ -8,8 +8,8 @@ one record each, with a handful of numpy calls for a step.
 The result does not depend on correct guesses. The first lane of a section begins at a record. A lane that begins at a
 record and lands exactly on the start of the next proves that the next begins at a record too. A lane that does not land
 (because of a wrong guess ahead, a length of three bytes, or corruption) is followed one record at a time, past wrong
-guesses, until it lands on a lane or the end of its section. So the records, and the failures, are those that a single
-walk finds.
+guesses, until it lands on a lane or the end of its section. So the records, and the failures, are the same as in a
+single walk.
 
 Bytes can be hostile, so nothing here costs more than the records that should be there: no walk finds more of them, and
 guesses look at a limited number of places at a time.

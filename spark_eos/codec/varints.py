@@ -24,7 +24,7 @@ _CONTINUATION: Final[Words] = np.array(
 
 
 # The varints of numbers from -1 to almost this are in a table, because a look-up costs less than computing them. That
-# is nearly all varints: lengths, including -1 for null, and offsets and times relative to those of a batch.
+# is nearly all varints: lengths, including -1 for null, and offsets and times relative to a batch's.
 _TABLE_NUMBERS: Final = 2**14
 _TABLE_SIZE_BIT: Final = np.uint64(56)
 _TABLE_WORD: Final = np.uint64((1 << 56) - 1)
@@ -90,7 +90,7 @@ def _longest_in_table(values: Ints) -> int:
     if not len(values):
         return 1
     largest = int(np.maximum.reduce(values))
-    # Its last entry is that of -1.
+    # Its last entry is for -1.
     return varint_size(largest) if largest < _TABLE_NUMBERS - 1 and np.minimum.reduce(values) >= -1 else 0
 
 

@@ -3,7 +3,7 @@
 Spark calls `abort` at once and lets the tasks run on: a worker is killed some seconds later (twice
 `spark.python.task.killTimeout`, 2 s each), or finishes first and leaves a transaction that no driver will decide. So
 what is open under the incarnation is swept now, and again until no task can be left. A separate process does this:
-Spark may end the one that aborts, and the user waits for it.
+Spark may end the aborting process, and the user waits for it.
 
 Only an incarnation that has ended is swept this way. Its run commits nothing more, so what its newest decision does not
 name is never decided: no decided transaction is aborted, and nothing of a newer run is affected.

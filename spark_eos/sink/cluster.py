@@ -394,7 +394,7 @@ def _state(description: inspection.TransactionDescription) -> TransactionState:
 
 
 def _records(chunk: FetchedChunk) -> Iterator[KeyedRecord]:
-    """Return a chunk's records without those of aborted transactions (read_uncommitted names none)."""
+    """Return a chunk's records, except records of aborted transactions (read_uncommitted names none)."""
     for position, header in visible_in(chunk):
         producer = ProducerIdentity(header.producer_id, header.producer_epoch)
         for record in read_records(chunk.data, position, header):

@@ -43,7 +43,7 @@ def _may_have_other_attempts() -> bool:
     """Return whether the current task may have another attempt, which can leave a transaction open.
 
     Spark numbers the attempts of a task within a stage from 0, whatever became of the earlier ones. Under speculation
-    the first attempt may be the one that wins.
+    the first attempt may win.
     """
     context = TaskContext.get()
     if context is None:
@@ -85,7 +85,7 @@ class Empty(_FromTask):
 class AlreadyCommitted(_FromTask):
     """A task that wrote nothing: its micro-batch took effect before, or an operator has closed it.
 
-    `rows` are those that it read and would have written, for the driver to compare.
+    `rows` is what it read and would have written, for the driver to compare.
     """
 
     rows: tuple[TopicRows, ...] = ()

@@ -99,7 +99,7 @@ def decision_key(prefix: str, query: str, part: int = 0) -> bytes:
 
 
 def is_query_id(query: str, run: str = "") -> bool:
-    """Return whether a name is that of a Spark query, or of a write in its foreachBatch, and not that of a job.
+    """Return whether a name belongs to a Spark query, or to a write in its foreachBatch, and not to a job.
 
     A jobId may be a UUID as well; then only the name of a run tells.
     """
@@ -130,7 +130,7 @@ def is_head_under(key: bytes, prefix: str) -> bool:
 
 
 def is_write_of(key: bytes, query: str) -> bool:
-    """Return whether a key is that of any decision of a Spark query: as a stream, or of a write in foreachBatch."""
+    """Return whether a key belongs to any decision of a Spark query: as a stream, or of a write in foreachBatch."""
     if _QUERY_ID.match(query) is None:
         return False
     name = unescape(key.rpartition(b"/")[2].partition(b"#")[0].decode())
@@ -138,7 +138,7 @@ def is_write_of(key: bytes, query: str) -> bool:
 
 
 def audit_key(prefix: str, query: str, at_ms: int, token: str) -> bytes:
-    """Return the key of the record of one intervention: unique, and never that of a decision, as `!` is escaped."""
+    """Return the key of the record of one intervention: unique, and never a decision's, as `!` is escaped."""
     return audit_key_prefix(prefix, query) + f"{at_ms}-{token}".encode()
 
 

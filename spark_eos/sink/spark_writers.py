@@ -8,7 +8,7 @@ A batch write in a `foreachBatch` function is part of a micro-batch: its tasks f
 in their local properties, as those of a stream do. Each write of the function has a name, and is treated as a separate
 stream with that name after the query id.
 
-The process that creates a writer, that of a task and the one that commits are three, and each is started for the first
+A writer is created in one process, a task runs in a second and a third one commits. Each is started for the first
 write, so what only one of them needs is imported where it is used.
 """
 

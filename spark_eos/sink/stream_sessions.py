@@ -1,7 +1,7 @@
 """Writes of a streaming query that do not see their query.
 
 In `foreachBatch` a task sees the query in its local properties, if the thread that starts the job has them. Two kinds
-of writes lack them: those of a plain thread, and all of Spark Connect, where the function runs in another process. As
+of writes lack them: writes of a plain thread, and all of Spark Connect, where the function runs in another process. As
 batch jobs they would be written again with each attempt of their micro-batch, without an error. But tasks also see the
 settings of their session, and the session of a query's micro-batches has a setting that Spark makes nowhere else.
 

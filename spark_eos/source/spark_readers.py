@@ -204,7 +204,7 @@ class RefusedStream(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailabl
 
 
 def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
-    """Return the micro-batch reader, or the one that refuses the options."""
+    """Return the micro-batch reader, or a reader that refuses the options."""
     try:
         return StreamReader(options, schema)
     except EosKafkaError as error:

@@ -31,7 +31,7 @@ from broker_core.types import address_text
 from broker_core.wire import messages as m
 
 _OF_TOPIC, _DYNAMIC, _DYNAMIC_DEFAULT, _STATIC, _DEFAULT, _LOGGER, _CLIENT_METRICS, _OF_GROUP = range(1, 9)
-# Settings of brokers that stand for each other, those that count first.
+# Settings of brokers that stand for each other, the one with most weight first.
 _UNITS = [(name, *(longer for longer, _ in units)) for name, units in LONGER_UNITS.items()]
 _STAND_FOR_EACH_OTHER = {
     **{name: names for names in _UNITS for name in names},
@@ -86,7 +86,7 @@ class Setting:
         )
 
     def _meaning(self) -> str | None:
-        """Return the text of the setting, or of the one that its default comes from; None for an unknown name."""
+        """Return the text of the setting, or of the setting its default comes from; None for an unknown name."""
         names = (base_of(self.key), TOPIC_DEFAULTS.get(self.key), *(name for name, _, _ in self.synonyms))
         found = next((SETTINGS[name].meaning for name in names if name in SETTINGS and SETTINGS[name].meaning), None)
         if found is None and self.kind is not None:
@@ -127,7 +127,7 @@ def _of_broker(sources: _Sources, key: str) -> str | None:
 
 
 def settings_of_broker(context: RequestContext) -> list[Setting]:
-    """Return the settings of the broker: Kafka's and those of brokers here, then all others that are set."""
+    """Return the settings of the broker: Kafka's and our brokers' own, then all others that are set."""
     sources = _sources(context)
     described = [*DEFAULTS, *_own_defaults()]
     others = {key for _, settings in sources[:-1] for key in settings}.difference(described)
@@ -152,7 +152,7 @@ def _synonyms(sources: _Sources, key: str) -> list[_Synonym]:
 
 
 def _sources(context: RequestContext) -> _Sources:
-    """Return the settings of the broker that are not null by their source, those that count first."""
+    """Return the settings of the broker that are not null by their source, the source that counts first."""
     settings, broker_id, controller = (
         context.broker.settings,
         context.broker.broker_id,
@@ -171,7 +171,7 @@ def _sources(context: RequestContext) -> _Sources:
 def _at_start(context: RequestContext, static: BrokerConfig) -> dict[str, str]:
     """Return the settings that the broker started with, as they were written.
 
-    The ids count from that of the first broker. So do the ports, and 0 is a free one: then the addresses stand for the
+    The ids count from the first broker's id. So do the ports, and 0 is a free one: then the addresses stand for the
     settings.
     """
     broker_id, found = context.broker.broker_id, dict(static.given)
@@ -193,7 +193,7 @@ def _own_defaults() -> dict[str, str]:
 
 @cache
 def _defaults() -> dict[str, str]:
-    """Return the defaults that are not null: those of brokers here where they have the setting, otherwise Kafka's."""
+    """Return the defaults that are not null: our brokers' own where they have the setting, otherwise Kafka's."""
     served = BrokerConfig().as_text()
     of_kafka = {key: text for key, text in {**INTERNAL_DEFAULTS, **DEFAULTS}.items() if text is not None}
     # One listener at an address of the command line is what no setting means, both there and here.
@@ -209,7 +209,7 @@ def defaults_of_brokers(context: RequestContext) -> list[Setting]:
 
 
 def settings_of_group(context: RequestContext, name: str) -> list[Setting]:
-    """Return the settings of a group; those of streams groups have no effect here."""
+    """Return the settings of a group; settings of streams groups have no effect here."""
     own, sources = context.broker.metadata.stored.of(ConfigResource.GROUP, name), _sources(context)
     found = []
     for key, declared in GROUP_SETTINGS.items():
@@ -270,7 +270,7 @@ def check_group_settings(name: str, settings: Mapping[str, str], config: BrokerC
     if not name:
         raise invalid_request("Default group resources are not allowed.")
     values = {key: _group_value(key, text) for key, text in settings.items()}
-    # Those of streams groups have no effect here.
+    # Settings of streams groups have no effect here.
     known = DEFAULTS | config.as_text()
     for key, value in values.items():
         # The bounds of a setting are in two settings of the broker with its name.

@@ -237,7 +237,7 @@ def _alter_topic(context: _AlterCall, resource: _ChangedResource, change: _Chang
 
 
 def _alter_broker(context: _AlterCall, resource: _ChangedResource, change: _Change) -> None:
-    """Change the settings of the broker, or with an empty name those of all brokers (KIP-226)."""
+    """Change the settings of the broker, or with an empty name of all brokers (KIP-226)."""
     name: str = resource.resource_name
     settings, broker_id = context.broker.settings, context.broker.broker_id
     if name and _node_id(name, "Node") != broker_id:
@@ -288,7 +288,7 @@ def _check_list(resource_type: int, operation: int, key: str) -> None:
 
 
 def _present(context: RequestContext, config: Mapping[str, str], resource: _ChangedResource, key: str) -> str:
-    """Return the list that values are appended to: the one that is set, or for a broker the setting's default."""
+    """Return the list that values are appended to: the list that is set, or for a broker the setting's default."""
     if key in config:
         return config[key]
     if resource.resource_type == ConfigResource.BROKER:

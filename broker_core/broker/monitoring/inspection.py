@@ -199,7 +199,7 @@ def _record_view(topic_partition: TopicPartition, offset: int, header: BatchHead
 
 
 def _listing(log: PartitionLog, from_offset: int | None) -> Iterator[str]:
-    """Describe each batch; `read_journal` yields records, so those of one batch are collected first."""
+    """Describe each batch; `read_journal` yields records, so the records of one batch are collected first."""
     open_now = {entry.producer_id for entry in log.open_transactions()}
     header: BatchHeader | None = None
     records: list[tuple[int, Record]] = []

@@ -249,6 +249,6 @@ def broken_stored_rules(image: TransactionImage) -> list[str]:
 
 
 def broken_rules(old: TransactionImage, new: TransactionImage) -> list[str]:
-    """Return the rules that the step from `old` to `new` violates, with those that `new` itself violates."""
+    """Return the rules that the step from `old` to `new` violates, and the rules that `new` itself violates."""
     broken = [name for name, holds in _STEP_RULES_OF[new.state] if not holds(old, new)]
     return broken + broken_stored_rules(new)

@@ -173,7 +173,7 @@ def action_of(form: ActionForm, released: Flag) -> Action:
 
 
 class Wanted(Form):
-    """The requests that a fault applies to: those that match all that is given."""
+    """The requests that a fault applies to: they match all that is given."""
 
     api: str | None = Field(None, description="Kafka's name of the API, such as EndTxn")
     times: int | None = Field(None, le=_INT64, description="how many requests at most; by default all")

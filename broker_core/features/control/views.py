@@ -243,7 +243,7 @@ Requests = _result("Requests", "Requests, oldest first.", "requests", list[Reque
 
 
 class FaultState(BaseModel):
-    """A fault: `hits` counts the requests it was applied to, `matched` those that match its criteria."""
+    """A fault: `hits` counts the requests it was applied to, `matched` all requests that match its criteria."""
 
     id: str
     hits: int

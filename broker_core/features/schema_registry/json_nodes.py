@@ -182,7 +182,7 @@ class NodeBuilder:
 
 
 def matching_size(edges: Sequence[Iterable[int]]) -> int:
-    """Return how many of the left sides can be paired with different right sides; `edges` has those of each."""
+    """Return how many of the left sides can be paired with different right sides, of which `edges` has each one's."""
     taken: dict[int, int] = {}
 
     def pair(left: int, tried: set[int]) -> bool:

@@ -226,12 +226,12 @@ def _entry(field: pb.FieldDescriptorProto, messages: Mapping[str, _Message]) -> 
 
 
 def _written(message: pb.DescriptorProto) -> list[pb.DescriptorProto]:
-    """Return the nested messages without those that stand for the entries of maps."""
+    """Return the nested messages, except messages that stand for the entries of maps."""
     return [each for each in message.nested_type if not each.options.map_entry]
 
 
 def _oneofs(message: pb.DescriptorProto) -> dict[str, list[int]]:
-    """Return the numbers of the fields of each oneof, without those that stand for `optional` in proto3."""
+    """Return the numbers of the fields of each oneof, except oneofs that stand for `optional` in proto3."""
     found: dict[str, list[int]] = {}
     for field in message.field:
         if field.HasField("oneof_index") and not field.proto3_optional:

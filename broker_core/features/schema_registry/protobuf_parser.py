@@ -103,7 +103,7 @@ def _message(message: pb.DescriptorProto, parsed: ast.Message, syntax: str) -> N
     message.name = parsed.name
     for each in parsed.elements:
         _add_to_message(message, each, syntax)
-    # The oneofs that stand for `optional` in proto3 follow those of the file.
+    # The oneofs that stand for `optional` in proto3 follow the file's own.
     for field in message.field:
         if field.proto3_optional:
             field.oneof_index = len(message.oneof_decl)

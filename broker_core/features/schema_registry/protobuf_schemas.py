@@ -96,7 +96,7 @@ class ProtobufSchema(ParsedSchema):
 
 
 def _descriptor(text: str, name: str) -> descriptor_pb2.FileDescriptorProto:
-    """Return the descriptor that a text contains in Base64, or that of a .proto file."""
+    """Return the descriptor that a text contains in Base64, or makes as a .proto file."""
     try:
         file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, DecodeError, ValueError):

@@ -312,7 +312,7 @@ class Registry:
     def _check_unreferenced(
         self, state: State, version: SchemaVersion, *, permanent: bool, within: str | None = None
     ) -> None:
-        """Refuse to delete a version that schemas refer to, those of the subject `within` left out."""
+        """Refuse to delete a version that schemas refer to; schemas of the subject `within` do not count."""
         if any(each.subject != within and (permanent or not each.deleted) for each in _referrers(state, version)):
             key = f"{{magic=1,keytype=SCHEMA,subject={version.subject},version={version.version}}}"
             raise RegistryError(42206, f"One or more references exist to the schema {key}.")

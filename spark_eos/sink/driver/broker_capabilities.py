@@ -39,7 +39,7 @@ class BrokerCapabilities:
     silent: frozenset[int] = frozenset()
 
     def complete(self, client: KafkaClient) -> None:
-        """Query the brokers that have not responded yet; wait only briefly for those that are offline."""
+        """Query the brokers that have not responded yet; wait only briefly for brokers that are offline."""
         missing = {broker.node_id for broker in client.brokers()} - self.facts.keys()
         patience_ms = _LATER_PATIENCE_MS if missing <= self.silent else _PATIENCE_MS
         self.facts |= ask_brokers(client, missing, _SETTINGS, timeout_ms=patience_ms)

@@ -65,7 +65,7 @@ class KeyedRecord(NamedTuple):
 class FoundRecords(NamedTuple):
     """The committed records of some keys, by offset in each partition, and where the scan of each ended.
 
-    `unended` are those whose transactions have not ended in their partitions.
+    `unended` have transactions that have not ended in their partitions.
     """
 
     records: tuple[tuple[TopicPartition, KeyedRecord], ...]

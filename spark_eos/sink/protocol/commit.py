@@ -79,8 +79,8 @@ class MicroBatchCommit:
     messages: Sequence[TaskMessage]
     micro_batch: int
     prepared: list[PreparedTransaction]
-    # The earlier decision that has the rows of this commit, and the one whose transactions are all committed: both stay
-    # so, and need no second look after the take-over.
+    # The earlier decision that has the rows of this commit, and the settlement with all transactions committed: both
+    # stay so, and need no second look after the take-over.
     compared: Decision | None = None
     effective: Settlement | None = None
     # The tasks have recorded limits; the verification reads newer ones from the coordinators.
@@ -158,7 +158,7 @@ class MicroBatchCommit:
         return tuple(wanted)
 
     async def _examine(self, before: Decision) -> None:
-        """Raise before the take-over: a query that must stop must not fence the one whose checkpoint it copied."""
+        """Raise before the take-over: a query that must stop must not fence the query whose checkpoint it copied."""
         if before.micro_batch > self.micro_batch:
             raise rolled_back_error(before, self.micro_batch)
         if before.micro_batch == self.micro_batch:

@@ -20,7 +20,7 @@ class UnclearError(UndecidedError):
 
 
 class OutdatedError(UndecidedError):
-    """A decision that is newer than the one a driver took for the newest; `rank` is that of the newer one."""
+    """A decision that is newer than the one a driver took for the newest; `rank` is the newer one's."""
 
     def __init__(self, happened: str, *, rank: Rank, checked: str = "", remedy: str = "") -> None:
         super().__init__(happened, checked=checked, remedy=remedy)

@@ -75,7 +75,7 @@ class DecisionLog:
         self._undecided: tuple[int, str] | None = None
 
     def _go_by(self, prefix: str) -> None:
-        # An earlier prefix than that of the options, if the decisions have it.
+        # An earlier prefix than the options have, if the decisions have it.
         self.prefix = prefix
         self._group = group_id(prefix, self._query)
         self._driver = driver_id(prefix, self._query)

@@ -193,7 +193,7 @@ class DecisionScan:
         return found
 
     async def _read(self, prefix: str) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
-        """Read new records; return those whose transaction has not ended, where the next scan begins."""
+        """Read new records; return the records of open transactions, where the next scan begins."""
         self._prefix = prefix
         if self._jobs_before_ms is None:
             self._jobs_before_ms = 0 if self._is_unique else await asks.Now() - KEPT_MS

@@ -296,7 +296,7 @@ class RunSweep:
         newest: Callable[[], Awaitable[Decision | None]],
         wait_ms: int,
     ) -> list[Description]:
-        """Sweep under the prefix of the options and, if it was changed, under those of earlier runs.
+        """Sweep under the prefix of the options and, if it was changed, under earlier runs' prefixes.
 
         `dropped` are prepared transactions that will not be decided.
         """

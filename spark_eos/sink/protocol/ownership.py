@@ -356,7 +356,7 @@ class Ownership:
         raise error
 
     def _is_new(self, newest: Decision) -> bool:
-        """Return whether a decision is newer than those that this process made or saw last; others are outdated."""
+        """Return whether a decision is newer than all that this process made or saw last; others are outdated."""
         return all(newest.rank > rank for rank in self.own.state.known_ranks)
 
     async def amend(self, noted: Decision, now_ms: int) -> None:

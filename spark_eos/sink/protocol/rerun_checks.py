@@ -1,4 +1,4 @@
-"""The checks of a micro-batch that was decided before: whether the rows to write are those that were written.
+"""The checks of a micro-batch that was decided before: whether the rows to write are the rows that were written.
 
 A name alone does not prove that rows were written: names are used twice, checkpoints are copied, jobs run every day. So
 a decision records for each task and topic the number of rows and their checksum, and a re-run of a decided micro-batch
@@ -144,7 +144,7 @@ def check_topic(decision: Decision, topic: str | None, *, is_job: bool) -> None:
 async def check_rows(
     decision: Decision, messages: Sequence[TaskMessage], *, is_job: bool, accept_difference: bool, by_task: bool = False
 ) -> None:
-    """Raise if the rows of a re-run differ from those that were decided.
+    """Raise if the rows of a re-run differ from the decided rows.
 
     With `accept_difference` they may differ, but not in number. A checkpoint from a backup, or a jobId that is used for
     other rows, shows as another number of rows, and to discard them would lose rows. With `by_task` each task must have
@@ -281,7 +281,7 @@ def written_name(decision: Decision, is_job: bool) -> str:
 
 
 def _query_and_name(decision: Decision) -> tuple[str, str]:
-    """Split the name of a query into that of the query and of its write in foreachBatch; a stream has none."""
+    """Split a decision's name into the query and its write in foreachBatch; a stream has none."""
     query, _, name = decision.query.partition("/")
     return query, name
 

@@ -46,7 +46,7 @@ class DriverState:
     unanswered: bool = False
     began_at_ms: int | None = None
     superseded: tuple[str, ...] = ()
-    # Whether this process has seen the run's first micro-batch, so that `began_at_ms` is that of the run.
+    # Whether this process has seen the run's first micro-batch, so that `began_at_ms` is the run's.
     is_new_run: bool = False
     # Whether another process of the run is known to have decided since this one.
     is_shared: bool = False

@@ -245,7 +245,7 @@ class IdentityPool:
     def _own_fresh(self, timeout_ms: int, version: int) -> OpenTransaction:
         """Become the owner of an id that was never used; of more at once, the more of them this worker has needed."""
         wanted, now = (timeout_ms, version), self._monotonic()
-        # Drop those that were initialized for another timeout, or by another protocol.
+        # Drop identities that were initialized for another timeout, or by another protocol.
         if self._spares_for != wanted or now - self._spares_owned_at > _KNOWN_FOR_SECONDS:
             self._spares = []
         if not self._spares:

@@ -61,7 +61,7 @@ class TaskWriter:
         return self._prepare(first, chunks)
 
     def _compare(self, chunks: Iterator[pa.RecordBatch]) -> AlreadyCommitted:
-        """Read all rows without writing them; the driver judges whether they are those that were decided.
+        """Read all rows without writing them; the driver judges whether they are the decided rows.
 
         One task cannot tell: a re-run may give each task other rows, and all of them together the same.
         """

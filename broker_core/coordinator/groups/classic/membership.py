@@ -1,7 +1,7 @@
 """The requests of classic members: join, sync, heartbeat and leave.
 
 Each goes through the checks of the classic protocol in order. `states` defines the result in each state, and
-`rebalance` executes it. The only record written here is that of a returning static member.
+`rebalance` executes it. The only record written here is for a returning static member.
 """
 
 from collections.abc import Callable

@@ -66,7 +66,7 @@ class JoinResult:
 
 @dataclass(frozen=True, slots=True)
 class SyncGroup:
-    """A request for the member's assignment; the leader's request has those of all members in `assignments`.
+    """A request for the member's assignment; the leader's request has all members' in `assignments`.
 
     `protocol_type` and `protocol_name` are null before version 5 and are then not compared.
     """

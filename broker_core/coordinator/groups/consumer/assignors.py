@@ -199,7 +199,7 @@ def assign_ranges(readers: Readers, counts: PartitionCounts) -> Shares:
         if members not in ordered:
             ordered[members] = sorted(members, key=order.__getitem__)
         start = 0
-        # Without those that are too many for one partition each.
+        # Without the members that are too many for one partition each.
         for index, member_id in enumerate(ordered[members][: counts[topic_id]]):
             size = counts[topic_id] // len(members) + (index < counts[topic_id] % len(members))
             shares[member_id].update(TopicIdPartition(topic_id, number) for number in range(start, start + size))

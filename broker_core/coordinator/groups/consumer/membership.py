@@ -222,7 +222,7 @@ def _embedded(metadata: bytes) -> EmbeddedSubscription:
 class ConsumerMembership:
     """The handling of requests of the members of a partition's consumer groups.
 
-    `classic` handles those of members that use the classic protocol.
+    `classic` handles the requests of members that use the classic protocol.
     """
 
     def __init__(

@@ -170,7 +170,7 @@ class Acquisition:
         return len(found)
 
     def _acquire_never_delivered(self, batch: InFlightBatch, last_offset: int, most: int) -> None:
-        """Acquire records between persisted batches as new ones; those that are not fetched yet stay available."""
+        """Acquire records between persisted batches as new ones; records that are not fetched yet stay available."""
         first, end = batch.first_offset, min(batch.last_offset, last_offset)
         last_acquired = self._acquire_range(first, end, most, batch.last_offset)
         if last_acquired < batch.last_offset:
@@ -187,7 +187,7 @@ class Acquisition:
         partition.end_offset = max(partition.end_offset, last_acquired)
 
     def _acquire_range(self, first_offset: int, last_offset: int, most: int, end: int | None) -> int:
-        """Acquire a range that has no batches; return its last offset, which is that of a fetched batch if possible.
+        """Acquire a range that has no batches; return its last offset, where a fetched batch ends if possible.
 
         The range ends at `end` at the latest.
         """

@@ -193,7 +193,7 @@ def test_leader_older_than_the_plan_is_never_read() -> None:
 
 def test_read_whose_leader_nobody_names_says_which_is_known() -> None:
     """Also if a cluster was restored from a backup, so that its epochs begin again."""
-    with pytest.raises(UnansweredError, match="the leader of epoch 4 is known, and brokers name that of epoch 3"):
+    with pytest.raises(UnansweredError, match="the leader of epoch 4 is known, and brokers name the leader of epoch 3"):
         read(ScriptedCluster(*[UNKNOWN] * 9, metadata=[(1, 3)]), PLANNED, PartitionPlace(None, 1, 3))
 
 
