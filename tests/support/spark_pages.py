@@ -26,7 +26,11 @@ def main() -> int:
     os.environ.update(worker_environment())
     failed = []
     with tempfile.TemporaryDirectory() as root:
-        session = build_session("docs", {"spark.local.dir": f"{root}/spark"})
+        # Each page has a broker of its own. A client of the last page's may still look for it at a port where the JVM
+        # now waits for a Python worker, which Spark then reports as "Authentication failed".
+        session = build_session(
+            "docs", {"spark.local.dir": f"{root}/spark", "spark.python.unix.domain.socket.enabled": "true"}
+        )
         jvm = session._jvm
         assert jvm is not None
         local = jvm.org.apache.hadoop.fs.Path("file:///").getFileSystem(session._jsc.hadoopConfiguration())
