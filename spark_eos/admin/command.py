@@ -3,7 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 from broker_core import __version__
@@ -214,6 +214,7 @@ def _decision(entries: Sequence[Entry], chosen: argparse.Namespace) -> Decision:
     return entries[0].decision
 
 
+@cache
 def _parser() -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = parsers.CommandParser(
         prog="eos-kafka",
