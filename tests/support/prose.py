@@ -94,6 +94,11 @@ def chains_of(path: str, prose: Iterable[tuple[int, str]]) -> tuple[list[Chain],
     return found, words
 
 
+@remembered
+def _measured(path: str, text: str) -> tuple[list[Chain], int]:
+    return chains_of(path, prose_of_page(text) if path.endswith(".md") else _prose(text))
+
+
 def measure(place: str, root: Path = ROOT) -> tuple[list[Chain], int]:
     """Return the chains of a place, and the number of its words."""
     found, words = [], 0
@@ -102,7 +107,7 @@ def measure(place: str, root: Path = ROOT) -> tuple[list[Chain], int]:
         if name.startswith(_GENERATED):
             continue
         text = path.read_text(encoding="utf-8")
-        chains, count = chains_of(name, prose_of_page(text) if place == "docs" else prose_of_source(text))
+        chains, count = _measured(name, text)
         found += chains
         words += count
     return found, words
