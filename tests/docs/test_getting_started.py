@@ -43,6 +43,8 @@ def test_fault_exposes_the_error_that_the_page_corrects(tmp_path: Path) -> None:
                 "no:cacheprovider",
                 "-p",
                 "no:hypothesispytest",
+                "-p",
+                "no:anyio",
                 "test_orders.py",
             ],
             cwd=tmp_path,

@@ -4,6 +4,9 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
+# Without the installed plugins, which take longer to import than the tests to run.
+PLUGINS = ("-p", "xdist", "-p", "timeout")
+
 SHORT_LIMITS = """
     from tests.support import hanging_tests
     from tests.support.hanging_tests import *
@@ -37,10 +40,13 @@ HANGS = """
 """
 
 
-def test_tests_that_hang_in_a_call_or_in_a_teardown_are_reported(pytester: pytest.Pytester) -> None:
+def test_tests_that_hang_in_a_call_or_in_a_teardown_are_reported(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makeconftest(SHORT_LIMITS)
     pytester.makepyfile(HANGS)
-    result = pytester.runpytest_subprocess("-n", "1", "--timeout", "30", timeout=60)
+    result = pytester.runpytest_subprocess(*PLUGINS, "-n", "1", "--timeout", "30", timeout=60)
     result.assert_outcomes(passed=1, failed=3)
     result.stdout.fnmatch_lines(
         ["*crashed while running*::test_hangs_after_*", "*crashed while running*::test_hangs'*"]
@@ -49,7 +55,10 @@ def test_tests_that_hang_in_a_call_or_in_a_teardown_are_reported(pytester: pytes
     result.stderr.fnmatch_lines(["*Timeout (*"])
 
 
-def test_process_that_has_finished_may_wait_for_the_others(pytester: pytest.Pytester) -> None:
+def test_process_that_has_finished_may_wait_for_the_others(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makeconftest("""
         import faulthandler, os, sys
 
@@ -58,7 +67,7 @@ def test_process_that_has_finished_may_wait_for_the_others(pytester: pytest.Pyte
         from tests.support.hanging_tests import *
     """)
     pytester.makepyfile("def test_passes():\n    pass")
-    result = pytester.runpytest_subprocess("-n", "1", "--timeout", "30", timeout=60)
+    result = pytester.runpytest_subprocess(*PLUGINS, "-n", "1", "--timeout", "30", timeout=60)
     result.assert_outcomes(passed=1)
     # That of the test, that of its teardown, and that of the end of the session.
     result.stderr.fnmatch_lines(["*[[]limit]*[[]limit]*[[]limit]*[[]no limit]"])

@@ -174,6 +174,7 @@ def test_expected_failures_and_skipped_tests_have_no_page(outcome):
 
 def test_plugin_imports_the_broker_only_for_a_test_that_uses_it(pytester, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makepyfile("""
         import sys
 
