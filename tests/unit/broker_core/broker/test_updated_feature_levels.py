@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker_core.broker.feature_levels import FIRST_LEVELS
+from broker_core.broker.feature_levels import FIRST_LEVELS, METADATA_VERSION, check_update
 from broker_core.broker.metadata import ClusterMetadata
-from broker_core.errors import ErrorCode
+from broker_core.errors import ErrorCode, KafkaError
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.wire import messages as m
 from broker_core.wire.kafka_versions import feature_levels
@@ -121,3 +121,22 @@ def test_cluster_without_recorded_settings_keeps_its_levels():
     metadata.load(list(enumerate(records)))
     metadata.open_cluster("c", 2, 1)
     assert metadata.features == {**FIRST_LEVELS, "transaction.version": 1, "group.version": 0}
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "level", "how", "reason"),
+    [
+        # Level 23 changed the metadata, and those from 24 to 27 did not.
+        ("4.1", 22, 23, SAFE, "Invalid metadata.version 22. Refusing to perform"),
+        ("4.1", 22, 27, UNSAFE, "Invalid metadata.version 22. Unsafe metadata downgrade"),
+        ("4.1", 23, 27, SAFE, None),
+        ("", 32, 33, SAFE, "Unsupported metadata.version downgrade from 33 to 32. Refusing to perform"),
+        ("", 30, 31, UNSAFE, None),
+    ],
+)
+def test_level_of_the_metadata_falls_only_if_no_metadata_is_lost(version, wanted, level, how, reason):
+    if reason is None:
+        check_update(version, METADATA_VERSION, wanted, level, how, 1)
+    else:
+        with pytest.raises(KafkaError, match=reason):
+            check_update(version, METADATA_VERSION, wanted, level, how, 1)

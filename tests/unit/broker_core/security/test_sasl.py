@@ -67,6 +67,7 @@ def test_every_request_in_every_state_is_accepted_or_refused(state, step):
     ("max_reauth_ms", "token_lives_ms", "lifetime_ms"),
     [
         (0, None, 0),
+        (1, None, 1),
         (5000, None, 5000),
         (0, 3000, 3000),
         (5000, 3000, 3000),

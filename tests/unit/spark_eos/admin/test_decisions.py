@@ -336,6 +336,17 @@ def test_show_prints_transaction_outcomes_and_interventions(
     assert "ann@desk  abort --restart skip of micro-batch 3: gone" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [([], ExitCode.DONE), (["--prefix", "p"], ExitCode.FAILED), (["--query", "q"], ExitCode.FAILED)],
+)
+def test_list_of_a_named_query_fails_without_the_topic(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, words: list[str], code: ExitCode
+) -> None:
+    monkeypatch.setattr("spark_eos.admin.command._newest", lambda *_: ([], False))
+    assert run(_parser().parse_args(["decisions", "list", "--bootstrap-server", "h:1", *words]), cluster) == code
+
+
 def test_show_changes_nothing(cluster: MemoryCluster) -> None:
     decided(cluster)
     calls = len(cluster.calls)
