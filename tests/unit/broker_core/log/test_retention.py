@@ -107,6 +107,18 @@ def test_segments_are_deleted_by_age(storage: MemoryStorage) -> None:
     assert append(log).base_offset == 7
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_only_the_first_of_old_transactions_is_deleted_by_age(commit: bool, storage: MemoryStorage) -> None:
+    # As in findings/kafka-backfill-retention.sh: the first marker, as new as its commit, begins a segment.
+    week_ms = 7 * 86_400_000
+    log = open_log(storage, {"segment.ms": str(week_ms), "retention.ms": str(week_ms)})
+    for at in range(3):
+        produce(log, 1, at, timestamp_ms=NOW_MS - 2 * week_ms)
+        end(log, 1, commit=commit)
+    assert log.apply_retention(NOW_MS + week_ms) == 1
+    assert (log.log_start_offset, log.log_end_offset, bases(storage)) == (1, 6, [1])
+
+
 def test_segments_are_deleted_by_size(storage: MemoryStorage) -> None:
     log = filled(storage, 7, {"retention.bytes": str(4 * SIZE)})
     assert log.apply_retention(NOW_MS) == 1
