@@ -19,7 +19,7 @@ from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import EosKafkaError, OptionError, TopicError
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC
 from spark_eos.readable import one_line, printable
-from spark_eos.runtime import REAL, now_ms
+from spark_eos.runtime import now_ms
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision, OperatorAction, Restart
 from spark_eos.sink.protocol.settlement import lost_error
@@ -120,7 +120,7 @@ def _failed(text: str, code: int) -> int:
 
 def _run_transactions(chosen: argparse.Namespace) -> int:
     with KafkaClient(parsers.options_of(chosen)) as client:
-        code: int = chosen.action(chosen, TransactionAdmin(client), now_ms(REAL.clock))
+        code: int = chosen.action(chosen, TransactionAdmin(client), now_ms(client.runtime.clock))
         return code
 
 

@@ -5,8 +5,6 @@ that high watermark, so a transaction that ends in the meantime is drawn as open
 """
 
 import argparse
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -24,6 +22,7 @@ from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import FetchLimits
 from spark_eos.readable import printable
+from spark_eos.runtime import now_ms
 from spark_eos.transactions.findings import HangingFinding
 from spark_eos.transactions.judge import judge, open_transactions
 
@@ -70,7 +69,6 @@ def take_timeline(
     *,
     from_offset: int | None = None,
     last: int = DEFAULT_LAST_OFFSETS,
-    clock: Callable[[], float] = time.time,
     report: Report | None = None,
 ) -> Timeline:
     """Read the log from `from_offset`, or the `last` offsets before the high watermark.
@@ -84,10 +82,8 @@ def take_timeline(
     start = min(max(bounds.log_start, wanted), bounds.high_watermark)
     reading = _read(client, topic_partition, bounds, start, report)
     of_open, commands = _ask(client, topic_partition, reading, start), OperatorCommands.of(client.options)
-    now_ms = int(clock() * 1_000)
-    return Timeline(
-        topic_partition, now_ms, commands, start, *bounds[1:], reading.transactions, reading.plain, *of_open
-    )
+    at_ms = now_ms(client.runtime.clock)
+    return Timeline(topic_partition, at_ms, commands, start, *bounds[1:], reading.transactions, reading.plain, *of_open)
 
 
 class Bounds(NamedTuple):

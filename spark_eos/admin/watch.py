@@ -7,7 +7,6 @@ import argparse
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +42,7 @@ def follow(chosen: argparse.Namespace, watcher: Watcher, show: Callable[[argpars
             raise
 
 
-def print_lines(chosen: argparse.Namespace, watcher: Watcher, pause: Callable[[float], None] = time.sleep) -> None:
+def print_lines(chosen: argparse.Namespace, watcher: Watcher) -> None:
     painter = Painter(sys.stdout, chosen.color)
     looks = 0
     while True:
@@ -56,7 +55,7 @@ def print_lines(chosen: argparse.Namespace, watcher: Watcher, pause: Callable[[f
         looks += 1
         if looks == chosen.count:
             return
-        pause(chosen.interval)
+        watcher.client.runtime.clock.sleep(chosen.interval)
 
 
 def summary(snapshot: Snapshot) -> str:

@@ -1,7 +1,6 @@
 """What `watch` shows: the partitions whose last stable offset lags, and the transactions that are open in them."""
 
-import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -11,6 +10,7 @@ from spark_eos.client.offset_lookup import places_of
 from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT, ProducerScan, unreadable_text
 from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnsupportedError
 from spark_eos.readable import age_text
+from spark_eos.runtime import now_ms
 from spark_eos.transactions.findings import HangingFinding, HangingVerdict, unknown_finding
 from spark_eos.transactions.judge import judge, open_transactions
 from spark_eos.transactions.standstills import Standstill, Standstills, ends, partition_places
@@ -56,7 +56,6 @@ class Watcher:
     client: KafkaClient
     topics: Collection[str] | None = None
     max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
-    clock: Callable[[], float] = time.time
     _last: Snapshot = field(default_factory=lambda: Snapshot(0))
     _standstills: Standstills = field(default_factory=Standstills)
 
@@ -82,16 +81,16 @@ class Watcher:
         else:
             places = places_of(self.client.require_topics(self.topics, need_leaders=False).values())
         stable, high = ends(self.client, places, places)
-        now_ms = int(self.clock() * 1_000)
+        at_ms = now_ms(self.client.runtime.clock)
         self._standstills.keep_only(places)
         # A partition without a leader has no offsets to show, and describing its producers waits for an election.
-        self._standstills.note(stable, high, places, now_ms)
+        self._standstills.note(stable, high, places, at_ms)
         findings, troubles = self._findings(self._standstills.known)
         missing = sum(place.leader_id < 0 for place in places.values())
         if missing:
             troubles.append(f"Partitions without a leader: {missing}")
         lagging = self._standstills.with_open(findings)
-        return Snapshot(now_ms, len(places), tuple(lagging.values()), ". ".join(troubles))
+        return Snapshot(at_ms, len(places), tuple(lagging.values()), ". ".join(troubles))
 
     def _findings(self, lagging: Collection[TopicPartition]) -> tuple[list[HangingFinding], list[str]]:
         """Return the open transactions of partitions, judged, and what could not be found."""

@@ -110,6 +110,7 @@ class OffsetLookup:
 
     def __init__(self, client: KafkaClient, places: Mapping[TopicPartition, PartitionPlace] | None = None) -> None:
         self._client = client
+        self.clock = client.runtime.clock
         self._places: dict[TopicPartition, PartitionPlace] = dict(places or {})
         self._answered_epochs: dict[TopicPartition, int] = {}
         self._has_compared = False

@@ -7,7 +7,7 @@ id is never used twice, so another id at all brokers is a proof without a wait.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -48,14 +48,11 @@ class Verdict:
 class DoubtedPartitions:
     """The decision, under `failOnDataLoss`, which partitions of a checkpoint are gone and which topics are others."""
 
-    def __init__(
-        self, lookup: OffsetLookup, options: SourceOptions, pause: Callable[[float], None], clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, lookup: OffsetLookup, options: SourceOptions) -> None:
         self._lookup = lookup
         self._subscription = options.subscription
         self._losses = DataLossPolicy(options.fail_on_data_loss)
-        self._pause = pause
-        self._clock = clock
+        self._clock = lookup.clock
         self._gone: set[TopicPartition] = set()
         self._quiet_until: dict[TopicPartition, float] = {}
         self._reported: set[str] = set()
@@ -73,7 +70,7 @@ class DoubtedPartitions:
             self._quiet_until.clear()
             return verdict
         verdict.left_out = {tp for tp in doubted if not includes(self._subscription, tp)}
-        now = self._clock()
+        now = self._clock.monotonic()
         asked = {tp for tp in doubted - verdict.left_out - self._gone if self._quiet_until.get(tp, now) <= now}
         if asked:
             gone = self._ask(asked, known, verdict)
@@ -91,7 +88,7 @@ class DoubtedPartitions:
 
     def _ask(self, asked: set[TopicPartition], known: SourceOffset, verdict: Verdict) -> set[TopicPartition]:
         """Ask all brokers until they agree, or the grace is over; return the partitions that are gone."""
-        until = self._clock() + MISSING_TOPIC_GRACE_SECONDS
+        until = self._clock.monotonic() + MISSING_TOPIC_GRACE_SECONDS
         pause = _FIRST_PAUSE_SECONDS
         undecided = set(asked)
         while True:
@@ -107,9 +104,9 @@ class DoubtedPartitions:
                 elif set(words) == {Word.ABSENT}:
                     absent.add(tp)
             undecided -= verdict.recreated | verdict.found.keys()
-            if not undecided or self._clock() + pause > until:
+            if not undecided or self._clock.monotonic() + pause > until:
                 break
-            self._pause(pause)
+            self._clock.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         topics = sorted({tp.topic for tp in undecided - absent})
         for answer in answers:
@@ -165,7 +162,7 @@ class DoubtedPartitions:
                 "and no record is lost",
                 ", ".join(map(str, sorted(unsure))),
             )
-        self._quiet_until |= dict.fromkeys(unsure, self._clock() + _QUIET_SECONDS)
+        self._quiet_until |= dict.fromkeys(unsure, self._clock.monotonic() + _QUIET_SECONDS)
 
 
 def includes(subscription: Subscription, topic_partition: TopicPartition) -> bool:

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, TypeVar
@@ -18,7 +17,7 @@ from spark_eos.metrics import SOURCE_METRICS
 from spark_eos.metrics_export.sender import check_exportable, publish
 from spark_eos.metrics_export.store import offsets_digest
 from spark_eos.options.source import SourceOptions
-from spark_eos.runtime import ProcessState, now_ms
+from spark_eos.runtime import Clock, ProcessState, now_ms
 from spark_eos.source.available_now import check_micro_batch
 from spark_eos.source.data_loss import DataLossPolicy, RewrittenLogs
 from spark_eos.source.lag import LagWatch, show_lag
@@ -44,17 +43,17 @@ class GroupCommits:
     is logged once and blocks nothing: the next micro-batch commits again.
     """
 
-    def __init__(self, client: KafkaClient, group_id: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, client: KafkaClient, group_id: str) -> None:
         self._client = client
         self._group_id = group_id
-        self._clock = clock
+        self._clock = client.runtime.clock
         self._committed: Mapping[TopicPartition, int] | None = None
         self._committed_at = 0.0
         self._failing: bool | None = None
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit where reading continues, unless the group has it already; a missing response never raises."""
-        if offsets == self._committed and self._clock() - self._committed_at < _COMMIT_AGAIN_SECONDS:
+        if offsets == self._committed and self._clock.monotonic() - self._committed_at < _COMMIT_AGAIN_SECONDS:
             return
         try:
             if offsets:
@@ -68,7 +67,7 @@ class GroupCommits:
                 )  # fmt: skip
             self._failing = True
             return
-        self._committed, self._committed_at = dict(offsets), self._clock()
+        self._committed, self._committed_at = dict(offsets), self._clock.monotonic()
         if self._failing is not False:
             logger.info("The query's offsets are committed to group '%s' for lag tools", self._group_id)
         self._failing = False
@@ -81,19 +80,19 @@ class Outages:
     nothing is waited for: the addresses may be wrong.
     """
 
-    def __init__(self, timeout_ms: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, timeout_ms: int, clock: Clock) -> None:
         self._timeout_seconds = timeout_ms / 1_000
         self._clock = clock
         self._has_answered = False
 
     def wait_out(self, work: Callable[[], Answer]) -> Answer:
         """Return the result of look-ups, which are repeated until brokers respond or `outageTimeout` is over."""
-        began = self._clock()
+        began = self._clock.monotonic()
         while True:
             try:
                 answer = work()
             except (UnansweredError, UnreachableError) as error:
-                waited = self._clock() - began
+                waited = self._clock.monotonic() - began
                 if not self._has_answered or waited >= self._timeout_seconds:
                     raise
                 logger.warning(
@@ -111,23 +110,22 @@ class DriverSide:
     def __init__(self, options: SourceOptions, process: ProcessState) -> None:
         failpoints.enter(options.client.client_id)
         self._clock = process.runtime.clock
-        monotonic = self._clock.monotonic
         check_exportable(options.metrics)
         self._metrics = options.metrics
         self._labels = {"query": options.metrics_query, "source": options.subscription_name}
         publish(self._metrics)
         self.client = KafkaClient(options.client, process.runtime)
         lookup = OffsetLookup(self.client)
-        self.planner = Planner(lookup, options, self._clock.sleep, monotonic)
-        self.outages = Outages(options.outage_timeout_ms, monotonic)
+        self.planner = Planner(lookup, options)
+        self.outages = Outages(options.outage_timeout_ms, self._clock)
         self.latest: OffsetMap = {}
         self._there: OffsetMap = {}
-        self._admission = AdmissionControl(options, monotonic)
+        self._admission = AdmissionControl(options, self._clock)
         if options.log_lag:
             show_lag()
-        self._warnings = LsoStallWarnings(options.client, clock=monotonic)
+        self._warnings = LsoStallWarnings(options.client, process.runtime)
         self._warn_after_ms = options.lag_warning_after_ms
-        self._lag = LagWatch(options.lag_warning_after_ms, self._warnings.report, monotonic)
+        self._lag = LagWatch(options.lag_warning_after_ms, self._warnings.report, self._clock)
         self._rewritten = RewrittenLogs(lookup, DataLossPolicy(options.fail_on_data_loss))
         # Of Trigger.AvailableNow: the ends when the query began, and the ends that the next micro-batch may have.
         self._target: OffsetMap | None = None
@@ -140,7 +138,7 @@ class DriverSide:
         # For a Spark that does not pass a start to `latestOffset`: where the last planned micro-batch ends.
         self.position: SourceOffset | None = None
         group_id = options.commit_group_id
-        self._group_commits = None if group_id is None else GroupCommits(self.client, group_id, monotonic)
+        self._group_commits = None if group_id is None else GroupCommits(self.client, group_id)
 
     def close(self) -> None:
         with SOURCE_METRICS.subject(**self._labels):
@@ -225,7 +223,7 @@ class DriverSide:
         `initialOffset` afterwards.
         """
         start = self.first_start() if self.position is None else self.position
-        return self.next_end(start, self._admission.default_limit())
+        return self.next_end(start, self._admission.default_limit)
 
     def next_end(self, start: SourceOffset, limit: ReadLimit) -> SourceOffset:
         failpoints.reach("source.before_plan")

@@ -4,11 +4,11 @@ Spark's own progress has only the former, so an open transaction shows as "lag 0
 """
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 from broker_core.types import TopicPartition
 from spark_eos.metrics import SOURCE_METRICS
+from spark_eos.runtime import Clock
 from spark_eos.transactions.standstills import Standstill, Standstills
 
 logger = logging.getLogger(__name__)
@@ -37,12 +37,7 @@ def _set_for_partitions(name: str, values: Mapping[TopicPartition, int]) -> None
 class LagWatch:
     """The log of lag, and of partitions whose last stable offset has not moved for too long."""
 
-    def __init__(
-        self,
-        warn_after_ms: int,
-        report: Callable[[Sequence[Standstill]], object],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, warn_after_ms: int, report: Callable[[Sequence[Standstill]], object], clock: Clock) -> None:
         self._report = report
         self._warn_after_seconds = warn_after_ms / 1_000
         self._clock = clock
@@ -57,7 +52,7 @@ class LagWatch:
         A measurement queries each leader for its high watermarks, and queries trigger many times a second.
         """
         pause = min(_LONGEST_PAUSE_SECONDS, self._warn_after_seconds / 4)
-        now = self._clock()
+        now = self._clock.monotonic()
         shown = has_read and logger.isEnabledFor(logging.INFO)
         if not shown and self._looked_at is not None and now - self._looked_at < pause:
             return False
@@ -78,7 +73,7 @@ class LagWatch:
                     "%s: read up to %d, lag %d to the last stable offset, %d to the high watermark",
                     tp, position[tp], stable[tp] - position[tp], high_watermarks[tp] - position[tp],
                 )  # fmt: skip
-        now_ms = round(self._clock() * 1_000)
+        now_ms = round(self._clock.monotonic() * 1_000)
         self._standstills.keep_only(both)
         self._standstills.note(stable, high_watermarks, both, now_ms)
         standing = self._standstills.known

@@ -8,13 +8,13 @@ again for minutes. A read that ends looks once, while it is planned: its process
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from broker_core.types import TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
+from spark_eos.runtime import Runtime
 from spark_eos.transactions.judge import name_blocker, name_blockers
 from spark_eos.transactions.standstills import Standstill
 
@@ -63,12 +63,12 @@ class LsoStallWarnings:
     def __init__(
         self,
         options: ClientOptions,
+        runtime: Runtime,
         run: Callable[[Callable[[], None]], None] = run_beside,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
+        self._runtime = runtime
         self._run = run
-        self._clock = clock
         self._named: dict[TopicPartition, tuple[int, float]] = {}
         self._next_search_at = 0.0
         self._searching = False
@@ -78,7 +78,7 @@ class LsoStallWarnings:
         """Begin to identify what blocks these partitions, if a search is due; never wait."""
         if self._searching:
             return
-        now = self._clock()
+        now = self._runtime.clock.monotonic()
         standing = {each.topic_partition: each.last_stable_offset for each in stands}
         self._named = {tp: each for tp, each in self._named.items() if standing.get(tp) == each[0]}
         wanted = [
@@ -98,13 +98,13 @@ class LsoStallWarnings:
 
     def _search(self, wanted: list[Standstill]) -> None:
         try:
-            with KafkaClient(self._options) as client:
+            with KafkaClient(self._options, self._runtime) as client:
                 self._name(client, {each.topic_partition: each for each in wanted})
         except Exception:
             # No caller could handle this, and the query continues.
             logger.exception("The search for the transactions that block last stable offsets failed")
         finally:
-            self._next_search_at = self._clock() + _PAUSE_SECONDS
+            self._next_search_at = self._runtime.clock.monotonic() + _PAUSE_SECONDS
             self._searching = False
 
     def _name(self, client: KafkaClient, wanted: dict[TopicPartition, Standstill]) -> None:
@@ -112,7 +112,7 @@ class LsoStallWarnings:
         for places, words in name_blockers(client, longest_first, _MOST_NAMED):
             if self._closed:
                 return
-            now = self._clock()
+            now = self._runtime.clock.monotonic()
             self._warn([wanted.pop(place) for place in places], words, now)
         if wanted and not self._closed:
             logger.warning(

@@ -4,8 +4,7 @@ An offset is always the next one to read, as in Spark's checkpoints.
 """
 
 import json
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
@@ -15,6 +14,7 @@ from broker_core.types import NO_LEADER_EPOCH, TopicPartition
 from spark_eos.client.absence import is_other_topic
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.source import SourceOptions
+from spark_eos.runtime import Clock
 from spark_eos.spark_api import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
 OffsetMap = dict[TopicPartition, int]
@@ -191,23 +191,26 @@ def _cut(piece: OffsetRange, count: int) -> Iterator[OffsetRange]:
             yield replace(piece, start=start, end=end)
 
 
+def default_limit(options: SourceOptions) -> ReadLimit:
+    """Return the limit of a query whose trigger sets none."""
+    if options.max_offsets_per_trigger is not None:
+        return ReadMaxRows(options.max_offsets_per_trigger)
+    least = options.min_offsets_per_trigger
+    return ReadAllAvailable() if least is None else ReadMinRows(least)
+
+
 class AdmissionControl:
     """The rules of `maxOffsetsPerTrigger`, `minOffsetsPerTrigger` and `maxTriggerDelay`.
 
     Spark's Python API has no composite limit, so the default limit has one number and the rest is kept here.
     """
 
-    def __init__(self, options: SourceOptions, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most = options.max_offsets_per_trigger
+    def __init__(self, options: SourceOptions, clock: Clock) -> None:
+        self.default_limit = default_limit(options)
         self._least = options.min_offsets_per_trigger
         self._longest_wait_seconds = options.max_trigger_delay_ms / 1_000
         self._clock = clock
         self._last_batch_at: float | None = None
-
-    def default_limit(self) -> ReadLimit:
-        if self._most is not None:
-            return ReadMaxRows(self._most)
-        return ReadAllAvailable() if self._least is None else ReadMinRows(self._least)
 
     def admit(
         self,
@@ -233,7 +236,7 @@ class AdmissionControl:
         return limit_offsets(start, available, limit.max_rows) if isinstance(limit, ReadMaxRows) else dict(available)
 
     def _should_wait(self, new_offsets: int, least: int) -> bool:
-        now = self._clock()
+        now = self._clock.monotonic()
         first = self._last_batch_at is None
         waited = first or now - (self._last_batch_at or 0.0) >= self._longest_wait_seconds
         if new_offsets < least and not waited:

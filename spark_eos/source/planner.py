@@ -8,8 +8,7 @@ that was truncated or created again.
 
 import logging
 import math
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -46,22 +45,15 @@ _LOOKS_SECONDS: Final = (0.1, 0.2, 0.4, 0.5, 0.8)
 class Planner:
     """The conversion of positions to offsets and of offsets to ranges."""
 
-    def __init__(
-        self,
-        lookup: OffsetLookup,
-        options: SourceOptions,
-        pause: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, lookup: OffsetLookup, options: SourceOptions) -> None:
         self._lookup = lookup
         self._options = options
-        self._pause = pause
-        self._clock = clock
+        self._clock = lookup.clock
         self._losses = DataLossPolicy(options.fail_on_data_loss)
         self._max_age_seconds = options.metadata_max_age_ms / 1_000
         self._good_until = self._listed_until = -math.inf
         self._matching: list[str] = []
-        self._doubts = DoubtedPartitions(lookup, options, pause, clock)
+        self._doubts = DoubtedPartitions(lookup, options)
         self._refusal: EosKafkaError | None = None
         self.verdict = Verdict()
         self.places: dict[TopicPartition, PartitionPlace] = {}
@@ -69,14 +61,14 @@ class Planner:
 
     def partitions(self) -> dict[TopicPartition, PartitionPlace]:
         """Return the partitions the query subscribes to, as of at most `kafka.metadata.max.age.ms` ago."""
-        if self._clock() >= self._good_until:
+        if self._clock.monotonic() >= self._good_until:
             try:
                 self.places, self._refusal = self._find_partitions(), None
             except (AuthorizationError, BrokerError, TopicError) as error:
                 # One answer: callers look again, and this is raised if nothing better comes.
                 self.places, self._refusal = {}, error
             self.ends = {tp: end for tp, end in self.ends.items() if tp in self.places}
-            self._good_until = self._clock() + self._max_age_seconds
+            self._good_until = self._clock.monotonic() + self._max_age_seconds
         return self.places
 
     def _find_partitions(self) -> dict[TopicPartition, PartitionPlace]:
@@ -87,11 +79,11 @@ class Planner:
         if isinstance(subscription, Subscribe):
             return self._lookup.places(subscription.topics, compare=True)
         # Listing topics makes a broker describe all partitions of its cluster.
-        if self._clock() < self._listed_until:
+        if self._clock.monotonic() < self._listed_until:
             return self._lookup.places(self._matching)
         places = self._lookup.places_matching(subscription.matches)
         self._matching = sorted({tp.topic for tp in places})
-        self._listed_until = self._clock() + self._max_age_seconds
+        self._listed_until = self._clock.monotonic() + self._max_age_seconds
         return places
 
     def known_partitions(self) -> dict[TopicPartition, PartitionPlace]:
@@ -99,7 +91,7 @@ class Planner:
         for seconds in _LOOKS_SECONDS:
             if not self._missing(self.partitions()):
                 break
-            self._pause(seconds)
+            self._clock.sleep(seconds)
             self._good_until = -math.inf
         places = self.partitions()
         if missing := self._missing(places):
@@ -216,7 +208,7 @@ class Planner:
         Without known offsets, the partitions are read now. An idle query, which triggers many times a second, uses
         partitions that are up to `kafka.metadata.max.age.ms` old: it reads a new one that much later.
         """
-        may_be_old = self._clock() < self._good_until
+        may_be_old = self._clock.monotonic() < self._good_until
         latest = self._latest(known, at_least or {})
         if latest != known.offsets:
             if may_be_old:
@@ -239,14 +231,14 @@ class Planner:
             behind = _behind(latest, seen)
             if not behind:
                 break
-            self._pause(self._options.offset_retry_interval_ms / 1_000)
+            self._clock.sleep(self._options.offset_retry_interval_ms / 1_000)
             latest |= self._edges(behind, LATEST)
         looks = iter(_LOOKS_SECONDS)
         while earlier := earlier_leaders(_behind(latest, seen), self.ends, before, known, self.places):
             if (seconds := next(looks, None)) is None:
                 self.ends = before
                 raise earlier_leader_error(earlier)
-            self._pause(seconds)
+            self._clock.sleep(seconds)
             self.places |= self._lookup.newest_places(earlier)
             latest |= self._edges(earlier, LATEST)
         # A new partition starts at its first record, which can lie above the last stable offset.

@@ -23,7 +23,7 @@ from spark_eos.runtime import process_state
 from spark_eos.sent_to_tasks import SentToTasks
 from spark_eos.source.driver_side import DriverSide
 from spark_eos.source.lso_stalls import warn_of_hidden, warn_of_rest
-from spark_eos.source.offsets import AdmissionControl, OffsetRange, SourceOffset, to_json_offsets
+from spark_eos.source.offsets import OffsetRange, SourceOffset, default_limit, to_json_offsets
 from spark_eos.source.planner import Planner
 from spark_eos.source.pushdown import Narrowing, narrowing
 from spark_eos.source.range_reader import read_range
@@ -79,7 +79,7 @@ class BatchReader(SentToTasks, DataSourceReader):
         return self.__dict__ | {"_narrowing": None}
 
     def partitions(self) -> list[InputPartition]:
-        with KafkaClient(self._options.client) as client:
+        with KafkaClient(self._options.client, process_state().runtime) as client:
             planner = Planner(OffsetLookup(client), self._options)
             start, end, hidden = planner.batch_bounds()
             if hidden:
@@ -142,7 +142,7 @@ class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailable
         return dict(self._driver.first_start().to_json())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return AdmissionControl(self._options).default_limit()
+        return default_limit(self._options)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Remember the current ends; the query stops there."""

@@ -99,6 +99,8 @@ FORBIDDEN_USES = [
     ("spark_eos.sink.writer", "import confluent_kafka"),
     ("spark_eos.codec.encode", "import socket"),
     ("spark_eos.options.sink", "import os"),
+    ("spark_eos.source.planner", "import time"),
+    ("spark_eos.admin.timeline", "import time"),
     ("spark_eos.sink.writer", "text = open('x').read()"),
 ]
 

@@ -16,7 +16,7 @@ from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.source import SourceOptions, batch_options, stream_options
 from spark_eos.source.driver_side import DriverSide
-from spark_eos.source.offsets import AdmissionControl, OffsetRange, SourceOffset
+from spark_eos.source.offsets import OffsetRange, SourceOffset, default_limit
 from spark_eos.source.planner import Planner
 from spark_eos.source.range_reader import read_range
 from tests.simulation.acted import RUNS_WITH_ACTS, Acted
@@ -204,8 +204,7 @@ class ActedReader(Acted):
             process = self.world.processes.current
             try:
                 with KafkaClient(options.client, process.runtime) as client:
-                    clock = process.runtime.clock
-                    planner = Planner(OffsetLookup(client), options, clock.sleep, clock.monotonic)
+                    planner = Planner(OffsetLookup(client), options)
                     start, end, _ = planner.batch_bounds()
                     pieces = planner.plan(start, end)
                 rows = [row for piece in pieces for row in self._task(piece, options, is_last=True)]
@@ -225,7 +224,7 @@ class ActedReader(Acted):
         return {row for topic in TOPICS for log in self.logs_of(topic) for row in _visible(log)}
 
     def _read_micro_batches(self, driver: DriverSide, options: SourceOptions) -> None:
-        limit = AdmissionControl(options).default_limit()
+        limit = default_limit(options)
         was_quiet = self._is_quiet()
         if self.is_available_now:
             driver.outages.wait_out(driver.remember_target)

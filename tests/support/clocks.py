@@ -33,9 +33,9 @@ class AheadClock:
 class StandingClock:
     """Clocks that advance only by sleeping or when a test advances them."""
 
-    def __init__(self, now_ms: int = 1_000_000) -> None:
+    def __init__(self, now_ms: int = 1_000_000, seconds: float = 0.0) -> None:
         self._began_ms = now_ms
-        self.seconds = 0.0
+        self.seconds = seconds
 
     @property
     def now_ms(self) -> int:

@@ -342,10 +342,10 @@ OUTSIDE: dict[str, frozenset[str]] = {
     ),
     "threading.Lock": _CORE_REAL | _EOS_REAL | _EOS_METRICS,
     "signal": _CORE_REAL,
-    # Clocks. The process that waits for a driver's end imports nothing else.
+    # Clocks. What has a client takes its runtime's. The process that waits for a driver's end imports nothing else.
     "time": _CORE_REAL
     | _RUNTIME
-    | _packages("spark_eos", "source", "admin", "metrics_export", "progress_listener", "sink.driver_end"),
+    | _packages("spark_eos", "admin.output", "metrics_export", "progress_listener", "sink.driver_end"),
     # Formatting a time does not read a clock.
     **dict.fromkeys(("time.gmtime", "time.strftime"), _CORE_REAL | _packages("spark_eos", "readable")),
     "datetime": _CORE_REAL | _EOS_REAL,

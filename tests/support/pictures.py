@@ -4,7 +4,6 @@ They are screenshots of what a user sees, made in headless Chromium from a broke
 """
 
 import tempfile
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -18,6 +17,7 @@ from spark_eos.admin.timeline_page import page
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from tests.support.chromium import chromium
+from tests.support.clocks import AheadClock, runtime_by
 from tests.support.console_scene import Scene, staged
 from tests.support.hanging import HANGING_SETTINGS
 from tests.support.spark_eos.console import running_console
@@ -80,8 +80,10 @@ def draw_timeline(out: Path) -> None:
         first.abort(40)
         third.commit([150])
         first.commit([100])
-        with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
-            timeline = take_timeline(client, _ORDERS, clock=lambda: time.time() + _OPEN_FOR_S)
+        clock = AheadClock()
+        clock.ahead_seconds = _OPEN_FOR_S
+        with KafkaClient(ClientOptions((kafka.bootstrap_servers,)), runtime_by(clock)) as client:
+            timeline = take_timeline(client, _ORDERS)
         html = Path(folder) / "timeline.html"
         html.write_text(page(timeline), encoding="utf-8")
         with chromium(_WIDTH, 900, _SCALE) as browser:

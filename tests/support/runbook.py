@@ -40,6 +40,7 @@ from spark_eos.sink.protocol.settlement import lost_error
 from spark_eos.sink.protocol.state import QueryRun
 from spark_eos.source.lso_stalls import LsoStallWarnings
 from spark_eos.transactions.standstills import Standstill
+from tests.support.clocks import StandingClock, runtime_by
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
@@ -235,7 +236,9 @@ def hanging() -> Iterator[tuple[str, str]]:
     with staged(HANGING_SETTINGS) as (kafka, terminal), RawClient(kafka.bootstrap_servers) as raw:
         hang(RawSession(raw, "billing-2"), TOPIC, age_ms=80 * MINUTE_MS)
         with capture_warnings() as warnings:
-            stalls = LsoStallWarnings(ClientOptions((kafka.bootstrap_servers,)), lambda work: work(), lambda: 75.0)
+            stalls = LsoStallWarnings(
+                ClientOptions((kafka.bootstrap_servers,)), runtime_by(StandingClock(seconds=75.0)), lambda work: work()
+            )
             stalls.report([Standstill(TopicPartition(TOPIC, 0), 2, 3, 0)])
         terminal.show("\n".join(warnings))
         yield "source-warning", terminal.take()

@@ -3,7 +3,6 @@
 import argparse
 import secrets
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from spark_eos.admin.transactions_end import EndPlan, plan_abort, plan_force_ter
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import OptionError
-from spark_eos.runtime import REAL, now_ms
+from spark_eos.runtime import now_ms
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import OperatorAction, Restart
 
@@ -54,7 +53,7 @@ class Actions:
                 steps = [plan.text]
         name = secrets.token_urlsafe(16)
         with self._lock:
-            self._shown[name] = _Shown(dict(action), plan, time.monotonic() + _CONFIRM_WITHIN_SECONDS)
+            self._shown[name] = _Shown(dict(action), plan, self.documents.clock.monotonic() + _CONFIRM_WITHIN_SECONDS)
             while len(self._shown) > _MOST_PLANS:
                 self._shown.popitem(last=False)
         return {"plan": name, "findings": findings, "steps": steps, "expires_in_s": _CONFIRM_WITHIN_SECONDS}
@@ -63,7 +62,7 @@ class Actions:
         """Carry out a plan that was shown, if it would still do the same."""
         with self._lock:
             shown = self._shown.pop(name, None)
-        if shown is None or shown.until < time.monotonic():
+        if shown is None or shown.until < self.documents.clock.monotonic():
             raise RefusedError("This plan was already carried out, or is too old", remedy=_OPEN_AGAIN)
         try:
             with self.documents.client() as client:
@@ -95,7 +94,7 @@ class Actions:
                 commit=action.get("commit") is True,
                 **reach,
             )
-            return plan_abort(chosen, admin, now_ms(REAL.clock), findings.append)
+            return plan_abort(chosen, admin, now_ms(self.documents.clock), findings.append)
         if action.get("kind") == "force-terminate":
             chosen = argparse.Namespace(transactional_id=_text(action, "id"), **reach)
             return plan_force_terminate(chosen, admin, findings.append)

@@ -1,15 +1,13 @@
 """The budget of requests per second, which all connections of a console share."""
 
 import threading
-import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from spark_eos.client.transport import SocketTransport
-from spark_eos.runtime import REAL, Pending, Runtime
+from spark_eos.runtime import Pending, Runtime
 
 _WINDOW_SECONDS: Final = 10.0
 
@@ -17,19 +15,19 @@ _WINDOW_SECONDS: Final = 10.0
 class RequestBudget:
     """A token bucket: as many requests at once as it allows in one second, and that rate from then on."""
 
-    def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, per_second: float, runtime: Runtime) -> None:
         self.per_second = per_second
         self.total = 0
-        self._clock = clock
+        self._runtime, self._clock = runtime, runtime.clock
         self._lock = threading.Lock()
         self._tokens = self._size = max(per_second, 1.0)
-        self._filled_at = clock()
+        self._filled_at = self._clock.monotonic()
         self._sent: deque[float] = deque()
 
     def take(self) -> float:
         """Count one request; return how many seconds it has to wait."""
         with self._lock:
-            now = self._clock()
+            now = self._clock.monotonic()
             self._tokens = min(self._size, self._tokens + (now - self._filled_at) * self.per_second)
             self._filled_at = now
             self._tokens -= 1
@@ -42,7 +40,7 @@ class RequestBudget:
     @property
     def recent_per_second(self) -> float:
         with self._lock:
-            now = self._clock()
+            now = self._clock.monotonic()
             self._forget(now)
             return sum(each <= now for each in self._sent) / _WINDOW_SECONDS
 
@@ -51,7 +49,8 @@ class RequestBudget:
             self._sent.popleft()
 
     def runtime(self) -> Runtime:
-        return replace(REAL, open_transport=partial(_BudgetedTransport, self))
+        """Return the runtime of clients whose requests wait for this budget."""
+        return replace(self._runtime, open_transport=partial(_BudgetedTransport, self))
 
 
 class _BudgetedTransport(SocketTransport):

@@ -7,7 +7,6 @@ is open, the collector almost pauses.
 
 import logging
 import threading
-import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import PartitionPlace
 from spark_eos.client.producer_scan import ProducerScan, unreadable_text
 from spark_eos.errors import EosKafkaError
-from spark_eos.runtime import REAL, now_ms
+from spark_eos.runtime import now_ms
 from spark_eos.transactions.findings import (
     NOT_JUDGED,
     HangingFinding,
@@ -140,6 +139,7 @@ class Collector:
         # The next one, as it is filled.
         self._next = Snapshot()
         self._client = client
+        self._clock = client.runtime.clock
         self._tail = DecisionTail(decision_topic)
         self._suspect_ms = int(suspect_seconds * 1000)
         self._standstills = Standstills()
@@ -149,15 +149,15 @@ class Collector:
         self._findings: dict[PartitionTransaction, HangingFinding] = {}
         self._judged: dict[PartitionTransaction, tuple[float, HangingFinding]] = {}
         self._due: dict[str, float] = {}
-        self._watched_at = time.monotonic()
+        self._watched_at = self._clock.monotonic()
         self._wake = threading.Event()
         self._stopping = False
 
     # The thread.
 
     def watch(self) -> None:
-        was_unwatched = time.monotonic() - self._watched_at > _UNWATCHED_SECONDS
-        self._watched_at = time.monotonic()
+        was_unwatched = self._clock.monotonic() - self._watched_at > _UNWATCHED_SECONDS
+        self._watched_at = self._clock.monotonic()
         if was_unwatched:
             self._wake.set()
 
@@ -173,15 +173,15 @@ class Collector:
 
     def run(self) -> None:
         while not self._stopping:
-            began = time.monotonic()
+            began = self._clock.monotonic()
             try:
                 self.cycle()
             except Exception as error:
                 # A page that stays without a reason would look as if all were well.
                 logger.exception("the console could not look at the cluster")
                 self.snapshot = replace(self.snapshot, problems={**self._next.problems, "console": repr(error)})
-            took = time.monotonic() - began
-            is_watched = time.monotonic() - self._watched_at <= _UNWATCHED_SECONDS
+            took = self._clock.monotonic() - began
+            is_watched = self._clock.monotonic() - self._watched_at <= _UNWATCHED_SECONDS
             rest = min(took * _REST, _LONGEST_REST_SECONDS)
             self._wake.wait(max(CYCLE_SECONDS if is_watched else _UNWATCHED_CYCLE_SECONDS, rest))
             self._wake.clear()
@@ -190,11 +190,11 @@ class Collector:
 
     def cycle(self) -> None:
         """Look once, and replace the snapshot; a part that fails keeps what it knew and adds a problem."""
-        began = time.monotonic()
+        began = self._clock.monotonic()
         self._part("metadata", self._refresh_metadata, every_seconds=30.0)
         if not self._next.places and "metadata" in self._next.problems:
             # Nothing else can succeed; the page shows why.
-            self._publish(time.monotonic() - began)
+            self._publish(self._clock.monotonic() - began)
             return
         self._part("partitions", self._scan_partitions)
         self._part("decisions", lambda: self._tail.read(self._client, self._next.places, self._stable))
@@ -203,14 +203,14 @@ class Collector:
         self._part("coordinators", self._describe_active)
         self._part("verdicts", self._judge)
         self._part("groups", self._find_groups)
-        self._publish(time.monotonic() - began)
+        self._publish(self._clock.monotonic() - began)
         # After the first picture: with many ids this takes longest.
         if self._part("all transactional ids", self._count_states, every_seconds=60.0):
-            self._publish(time.monotonic() - began)
+            self._publish(self._clock.monotonic() - began)
 
     def _part(self, name: str, do: Callable[[], None], every_seconds: float = 0.0) -> bool:
         """Do one part of a cycle if it is due; return whether it was. One that takes long comes less often."""
-        began = time.monotonic()
+        began = self._clock.monotonic()
         if self._due.get(name, 0.0) > began:
             return False
         try:
@@ -223,7 +223,7 @@ class Collector:
         else:
             self._next.problems.pop(name, None)
             if every_seconds:
-                took = time.monotonic() - began
+                took = self._clock.monotonic() - began
                 self._due[name] = began + took + max(every_seconds, took * _SCAN_REST)
         return True
 
@@ -233,7 +233,7 @@ class Collector:
         self._standstills.keep_only(self._next.places)
 
     def _scan_partitions(self) -> None:
-        began = time.monotonic()
+        began = self._clock.monotonic()
         is_full = self._due.get("full scan", 0.0) <= began
         wanted = list(self._next.places)
         if not is_full:
@@ -241,11 +241,11 @@ class Collector:
             wanted = [each for each in wanted if each in waiting or each.topic == self._tail.topic]
         stable, high = ends(self._client, self._next.places, wanted)
         self._stable = stable
-        self._standstills.note(stable, high, wanted, now_ms(REAL.clock))
+        self._standstills.note(stable, high, wanted, now_ms(self._clock))
         if is_full:
-            took = self._next.scan_seconds = time.monotonic() - began
-            self._next.scanned_at_ms = now_ms(REAL.clock)
-            self._due["full scan"] = time.monotonic() + min(took * _SCAN_REST, _LONGEST_SCAN_REST_SECONDS)
+            took = self._next.scan_seconds = self._clock.monotonic() - began
+            self._next.scanned_at_ms = now_ms(self._clock)
+            self._due["full scan"] = self._clock.monotonic() + min(took * _SCAN_REST, _LONGEST_SCAN_REST_SECONDS)
 
     def _describe_partitions(self) -> None:
         waiting = sorted(self._standstills.known.values(), key=lambda each: each.since_ms)[:_MOST_WAITING_PARTITIONS]
@@ -262,7 +262,7 @@ class Collector:
     def _list_active(self) -> None:
         before, listed = self._next.active, list_by_broker(self._client, states=_ACTIVE_STATES)
         self._next.active = {each.transactional_id: each for each in listed if each.state in _ACTIVE_STATES}
-        at_ms = now_ms(REAL.clock)
+        at_ms = now_ms(self._clock)
         for name, each in self._next.active.items():
             self.history.note(name, SeenState(at_ms, each.state, each.producer_id, None))
         left = [name for name in before if name not in self._next.active]
@@ -273,7 +273,7 @@ class Collector:
 
     def _describe_active(self) -> None:
         """Describe ids that are new or have changed their state, then ids that were described longest ago."""
-        now = time.monotonic()
+        now = self._clock.monotonic()
 
         def age(name: str) -> float:
             known = self._next.descriptions.get(name)
@@ -290,7 +290,7 @@ class Collector:
         """Describe ids and note their states; an id that does not exist is left out."""
         described = describe_transactions(self._client, names) if names else {}
         found = {name: each for name, each in described.items() if each.exists}
-        at_ms = now_ms(REAL.clock)
+        at_ms = now_ms(self._clock)
         for name, each in found.items():
             size = len(each.topic_partitions)
             self.history.note(name, SeenState(at_ms, each.state, each.producer_id, each.producer_epoch, size))
@@ -298,7 +298,7 @@ class Collector:
 
     def _judge(self) -> None:
         """Judge the open transactions that no description covers, once they were seen for longer than a race takes."""
-        now, at_ms = time.monotonic(), now_ms(REAL.clock)
+        now, at_ms = self._clock.monotonic(), now_ms(self._clock)
         owners = {
             each.producer_id: (Owner(self._next.active[name].coordinator_id, each),)
             for name, each in self._next.descriptions.items()
@@ -347,7 +347,7 @@ class Collector:
     def _publish(self, took: float) -> None:
         self.snapshot = replace(
             self._next,
-            at_ms=now_ms(REAL.clock),
+            at_ms=now_ms(self._clock),
             cycle=self.snapshot.cycle + 1,
             cycle_seconds=took,
             standstills=self._with_open(),

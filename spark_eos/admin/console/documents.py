@@ -41,11 +41,11 @@ class Documents:
     def __init__(
         self, chosen: argparse.Namespace, links: LiveLinks, *, suspect_seconds: float = SUSPECT_SECONDS
     ) -> None:
-        self.chosen, self.links = chosen, links
+        self.chosen, self.links, self.clock = chosen, links, REAL.clock
         # A page waits for its data; a cluster that does not respond is reported soon.
         self._options = options_of(chosen, longest_wait_ms=15_000)
         self.commands = OperatorCommands((chosen.bootstrap_server,), chosen.command_config)
-        self.budget = RequestBudget(chosen.requests_per_second)
+        self.budget = RequestBudget(chosen.requests_per_second, REAL)
         self._collecting = self.client()
         self.collector = Collector(self._collecting, chosen.decision_topic, suspect_seconds)
         self._client = self.client()
@@ -76,7 +76,7 @@ class Documents:
         return {
             "cycle": snapshot.cycle,
             "at_ms": snapshot.at_ms,
-            "now_ms": now_ms(REAL.clock),
+            "now_ms": now_ms(self.clock),
             "scanned_at_ms": snapshot.scanned_at_ms,
             "scan_seconds": round(snapshot.scan_seconds, 3),
             "cycle_seconds": round(snapshot.cycle_seconds, 3),
@@ -193,7 +193,7 @@ class Documents:
         ]
 
     def _view(self) -> views.View:
-        return views.View(self.collector.snapshot, self.links, self.commands, now_ms(REAL.clock))
+        return views.View(self.collector.snapshot, self.links, self.commands, now_ms(self.clock))
 
 
 def _is_of(transactional_id: str, name: tuple[str, str]) -> bool:

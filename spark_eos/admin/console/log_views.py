@@ -1,7 +1,6 @@
 """What pages read from logs: a partition's timeline, the markers of micro-batches, and the groups that wait."""
 
 import struct
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -19,6 +18,7 @@ from spark_eos.client.producer_scan import ProducerScan
 from spark_eos.errors import BrokerError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.source import FetchLimits
+from spark_eos.runtime import now_ms
 from spark_eos.transactions.findings import NOT_JUDGED, HangingFinding, unknown_finding
 from spark_eos.transactions.judge import open_transactions
 from spark_eos.transactions.standstills import Standstill
@@ -84,7 +84,7 @@ class TimelineFollower:
             each for each in reading.transactions if each.marker_offset is None or each.marker_offset >= start
         ]
         reading.plain[:] = [each for each in reading.plain if each.last_offset >= start]
-        transactions, at_ms = reading.transactions, int(time.time() * 1000)
+        transactions, at_ms = reading.transactions, now_ms(client.runtime.clock)
         owners = {bar.producer_id: name for bar in transactions if (name := owner(bar.producer_id))}
         findings |= ended
         return Timeline(tp, at_ms, self._commands, start, *bounds[1:], transactions, reading.plain, owners, findings)

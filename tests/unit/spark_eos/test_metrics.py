@@ -18,6 +18,7 @@ from spark_eos.sink.columns import KEY, VALUE
 from spark_eos.sink.spark_writers import BatchWriter, StreamWriter
 from spark_eos.source.data_loss import DataLoss, DataLossPolicy
 from spark_eos.source.lag import LagWatch
+from tests.support.clocks import StandingClock
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SINK = {"kafka.bootstrap.servers": "h:1"}
@@ -159,24 +160,16 @@ def test_subjects_of_a_long_lived_driver_are_bounded() -> None:
 # The source
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def source_gauges(name: str) -> Mapping[str, int]:
     return {key.removeprefix(name): value for key, value in SOURCE_METRICS.snapshot().items() if key.startswith(name)}
 
 
 def test_source_reports_lag_and_stalled_seconds_of_every_partition() -> None:
-    clock = Clock()
+    clock = StandingClock()
     watch = LagWatch(60_000, str, clock)
     at = ('{topic="t",partition="0"}', '{topic="t",partition="1"}')
     watch.observe({T0: 5, T1: 1}, {T0: 5, T1: 4}, {T0: 25, T1: 4})
-    clock.now = 2.5
+    clock.seconds = 2.5
     watch.observe({T0: 5, T1: 1}, {T0: 5, T1: 4}, {T0: 25, T1: 4})
     assert source_gauges("offsets_behind_last_stable_offset") == {at[0]: 0, at[1]: 3}
     assert source_gauges("offsets_behind_high_watermark") == {at[0]: 20, at[1]: 3}

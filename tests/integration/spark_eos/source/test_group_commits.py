@@ -8,6 +8,7 @@ from broker_core import types
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.source.driver_side import GroupCommits
+from tests.support.clocks import AheadClock, runtime_by
 from tests.support.spark_eos.group_offsets import committed, new_group
 from tests.support.spark_eos.source_data import create_topic
 from tests.support.waiting import wait_until
@@ -47,15 +48,16 @@ def test_commit_failure_is_logged_once_and_delays_nothing(kafka_address: str, ca
 
 def test_unchanged_group_offsets_are_committed_only_periodically(kafka_address: str) -> None:
     topic, group = create_topic(kafka_address), new_group()
-    place, now = types.TopicPartition(topic, 0), [0.0]
-    with KafkaClient(ClientOptions((kafka_address,))) as client:
-        commits = GroupCommits(client, group, clock=lambda: now[0])
+    place, clock = types.TopicPartition(topic, 0), AheadClock()
+    clock.stand()
+    with KafkaClient(ClientOptions((kafka_address,)), runtime_by(clock)) as client:
+        commits = GroupCommits(client, group)
         commits.commit({})
         commits.commit({place: 5})
         assert committed(kafka_address, group) == {0: 5}
         admin = AdminClient({"bootstrap.servers": kafka_address})
         admin.delete_consumer_groups([group])[group].result(30)
         for seconds, expected in ((599.0, {}), (600.0, {0: 5})):
-            now[0] = seconds
+            clock.ahead_seconds = seconds
             commits.commit({place: 5})
             assert committed(kafka_address, group) == expected

@@ -8,6 +8,7 @@ from broker_core import EmbeddedBroker, Error
 from broker_core.types import TopicPartition
 from spark_eos.source.lag import LagWatch, logger, show_lag
 from spark_eos.transactions.standstills import Standstill
+from tests.support.clocks import StandingClock
 from tests.support.spark_eos.source_data import create_topic, send, send_plain, transactional_producer
 from tests.support.spark_eos.source_query import running
 from tests.support.waiting import wait_until
@@ -15,27 +16,19 @@ from tests.support.waiting import wait_until
 T0 = TopicPartition("t", 0)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_both_lags_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="spark_eos.source.lag"):
-        LagWatch(1_000, str, Clock()).observe({T0: 5}, {T0: 5}, {T0: 25})
+        LagWatch(1_000, str, StandingClock()).observe({T0: 5}, {T0: 5}, {T0: 25})
     assert "t-0: read up to 5, lag 0 to the last stable offset, 20 to the high watermark" in caplog.text
 
 
 def test_stalled_end_offset_is_reported_until_it_moves() -> None:
-    clock = Clock()
+    clock = StandingClock()
     handed: list[Standstill] = []
     watch = LagWatch(60_000, handed.extend, clock)
 
     def after(seconds: float, stable: int, high_watermark: int) -> list[Standstill]:
-        clock.now += seconds
+        clock.seconds += seconds
         handed.clear()
         watch.observe({T0: stable}, {T0: stable}, {T0: high_watermark})
         return list(handed)
@@ -49,22 +42,22 @@ def test_stalled_end_offset_is_reported_until_it_moves() -> None:
 
 
 def test_idle_topic_is_not_a_stalled_end() -> None:
-    clock = Clock()
+    clock = StandingClock()
     handed: list[Standstill] = []
     watch = LagWatch(60_000, handed.extend, clock)
     for _ in range(3):
         watch.observe({T0: 5}, {T0: 5}, {T0: 5})
-        clock.now += 100
+        clock.seconds += 100
     watch.observe({T0: 5}, {T0: 5}, {T0: 6})
     assert handed == []
 
 
 def test_lag_check_is_due_periodically() -> None:
-    clock = Clock()
+    clock = StandingClock()
     watch = LagWatch(60_000, str, clock)
     assert watch.is_due()
     assert not watch.is_due()
-    clock.now += 10
+    clock.seconds += 10
     assert watch.is_due()
 
 
@@ -126,10 +119,10 @@ def test_lag_is_printed_on_request_without_configured_logging(
     monkeypatch.setattr(logger, "handlers", [])
     before = logger.level
     try:
-        LagWatch(1_000, str, Clock()).observe({T0: 5}, {T0: 5}, {T0: 25})
+        LagWatch(1_000, str, StandingClock()).observe({T0: 5}, {T0: 5}, {T0: 25})
         show_lag()
         show_lag()
-        LagWatch(1_000, str, Clock()).observe({T0: 5}, {T0: 6}, {T0: 25})
+        LagWatch(1_000, str, StandingClock()).observe({T0: 5}, {T0: 6}, {T0: 25})
     finally:
         logger.setLevel(before)
     shown = capsys.readouterr().err

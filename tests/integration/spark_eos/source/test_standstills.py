@@ -12,8 +12,10 @@ from confluent_kafka import Producer
 from broker_core import EmbeddedBroker, Hold
 from broker_core.types import TopicPartition
 from spark_eos.options.client import ClientOptions
+from spark_eos.runtime import REAL
 from spark_eos.source.lso_stalls import LsoStallWarnings
 from spark_eos.transactions.standstills import Standstill
+from tests.support.clocks import StandingClock, runtime_by
 from tests.support.spark_eos.source_data import DEADLINE_SECONDS, transactional_producer
 from tests.support.spark_eos.source_query import running
 from tests.support.waiting import wait_until
@@ -21,14 +23,6 @@ from tests.support.waiting import wait_until
 BROKERS, PARTITIONS, PINNED = 3, 300, 250
 SINCE_MS = 940_000
 OURS = "lag-of-ours"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def at_once(work: Callable[[], None]) -> None:
@@ -64,7 +58,7 @@ def test_transaction_in_many_partitions_is_looked_up_once(caplog: pytest.LogCapt
     with pinned_cluster() as (kafka, options):
         producer = transactional_producer(kafka.bootstrap_servers, **{"transactional.id": "wide"})
         pin(producer, *range(PINNED))
-        warnings = LsoStallWarnings(options, at_once, Clock())
+        warnings = LsoStallWarnings(options, runtime_by(StandingClock(seconds=1_000.0)), at_once)
         warnings.report(stands(*range(PINNED)))
         assert requests(kafka) == {
             # Two requests without a topic, for the brokers: one to connect, and one to query all of them.
@@ -82,19 +76,19 @@ def test_reported_transaction_is_not_looked_up_again_for_minutes(caplog: pytest.
     with pinned_cluster() as (kafka, options):
         producer = transactional_producer(kafka.bootstrap_servers)
         pin(producer, 0, 1, 2)
-        clock = Clock()
-        warnings = LsoStallWarnings(options, at_once, clock)
+        clock = StandingClock(seconds=1_000.0)
+        warnings = LsoStallWarnings(options, runtime_by(clock), at_once)
         warnings.report(stands(0, 1, 2))
         asked = requests(kafka)
         for _ in range(50):
-            clock.now += 10
+            clock.seconds += 10
             warnings.report(stands(0, 1, 2))
         assert requests(kafka) == asked
-        clock.now += 100
+        clock.seconds += 100
         warnings.report(stands(0, 1, 2))
         assert requests(kafka)["ListTransactions"] == 2 * BROKERS
         moved = [replace(each, last_stable_offset=7) for each in stands(0)]
-        clock.now += 60
+        clock.seconds += 60
         warnings.report(moved)
         assert len(named(caplog)) == 3, "a blocked offset elsewhere is another report"
         producer.abort_transaction(DEADLINE_SECONDS)
@@ -107,16 +101,16 @@ def test_each_search_reports_a_few_transactions_and_the_next_one_others(caplog: 
         ]
         for partition, producer in enumerate(producers):
             pin(producer, partition)
-        clock = Clock()
-        warnings = LsoStallWarnings(options, at_once, clock)
+        clock = StandingClock(seconds=1_000.0)
+        warnings = LsoStallWarnings(options, runtime_by(clock), at_once)
         warnings.report(stands(*range(7)))
         assert requests(kafka)["ListTransactions"] == BROKERS, "all are queried together"
         assert [f"'p{each}'" in "".join(named(caplog)) for each in range(7)] == [False] * 2 + [True] * 5
         assert "of 2 more partitions, t-1, t-0; they will be identified later" in caplog.text
-        clock.now += 59
+        clock.seconds += 59
         warnings.report(stands(*range(7)))
         assert requests(kafka)["ListTransactions"] == BROKERS
-        clock.now += 1
+        clock.seconds += 1
         warnings.report(stands(*range(7)))
         assert requests(kafka)["ListTransactions"] == 2 * BROKERS
         assert all(f"'p{each}'" in "".join(named(caplog)) for each in range(7))
@@ -126,15 +120,16 @@ def test_each_search_reports_a_few_transactions_and_the_next_one_others(caplog: 
 
 def test_one_search_runs_at_a_time() -> None:
     begun: list[Callable[[], None]] = []
-    warnings = LsoStallWarnings(ClientOptions(("127.0.0.1:1",), api_timeout_ms=100), begun.append, Clock())
+    warnings = LsoStallWarnings(
+        ClientOptions(("127.0.0.1:1",), api_timeout_ms=100), runtime_by(StandingClock(seconds=1_000.0)), begun.append
+    )
     warnings.report(stands(0))
     warnings.report(stands(0, 1))
     assert len(begun) == 1
 
 
 def test_unanswered_search_is_not_a_failure_and_is_retried_later(caplog: pytest.LogCaptureFixture) -> None:
-    clock = Clock()
-    warnings = LsoStallWarnings(ClientOptions(("127.0.0.1:1",), api_timeout_ms=100), at_once, clock)
+    warnings = LsoStallWarnings(ClientOptions(("127.0.0.1:1",), api_timeout_ms=100), REAL, at_once)
     warnings.report(stands(0))
     assert "t-0: an open transaction has blocked" in caplog.text
     assert "The transaction could not be identified: " in caplog.text

@@ -15,6 +15,7 @@ from spark_eos.open_transaction import OpenTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
 from spark_eos.transactions.standstills import Standstills
+from tests.support.clocks import StandingClock, runtime_by
 
 TP = TopicPartition("orders", 0)
 
@@ -30,12 +31,12 @@ DECISION = Decision("p", "q", "r", 0, 1, 9, 5_000, tuple(prepared(split) for spl
 
 
 def test_budget_delays_requests_beyond_its_rate_and_counts_all() -> None:
-    now = [100.0]
-    budget = RequestBudget(10, clock=lambda: now[0])
+    clock = StandingClock()
+    budget = RequestBudget(10, runtime_by(clock))
     waits = [budget.take() for _ in range(30)]
     assert waits[:10] == [0.0] * 10
     assert waits[10:] == pytest.approx([number / 10 for number in range(1, 21)])
-    now[0] += 10
+    clock.seconds += 10
     assert budget.take() == 0
     assert budget.total == 31
     assert budget.recent_per_second <= 10

@@ -42,6 +42,7 @@ class Brokers:
 
     def __init__(self, *rounds: Sequence[Answer]) -> None:
         self.rounds = list(rounds)
+        self.clock = StandingClock()
         self.asked = 0
 
     def from_each_broker(self, topics: Collection[str]) -> Sequence[Answer]:
@@ -53,11 +54,10 @@ class Doubts:
     """A query of topic `t`, and what it decides after an answer without its partitions."""
 
     def __init__(self, *rounds: Sequence[Answer], fail: bool = True, **options: str) -> None:
-        self.brokers, self.clock = Brokers(*rounds), StandingClock()
+        self.brokers = Brokers(*rounds)
+        self.clock = self.brokers.clock
         base = {"kafka.bootstrap.servers": "127.0.0.1:1", "failOnDataLoss": str(fail)} | (options or {"subscribe": "t"})
-        self.doubts = DoubtedPartitions(
-            self.brokers, stream_options(base), pause=self.clock.sleep, clock=self.clock.monotonic
-        )
+        self.doubts = DoubtedPartitions(self.brokers, stream_options(base))
 
     def judge(
         self, known: SourceOffset = KNOWN, places: Mapping[TopicPartition, PartitionPlace] | None = None

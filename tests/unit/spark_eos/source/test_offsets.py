@@ -19,6 +19,7 @@ from spark_eos.source.offsets import (
     split_ranges,
     to_json_offsets,
 )
+from tests.support.clocks import StandingClock
 
 A0, A1, A10, B0 = (TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("a", 10), TopicPartition("b", 0))
 BASE = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "a"}
@@ -71,49 +72,41 @@ def test_unchanged_end_yields_no_batch() -> None:
     assert limit_offsets({A0: 5}, {A0: 3}, 3) == {A0: 3}
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def admission(clock: Clock, **options: str) -> AdmissionControl:
+def admission(clock: StandingClock, **options: str) -> AdmissionControl:
     return AdmissionControl(stream_options(BASE | options), clock)
 
 
 def test_default_limits_are_unlimited() -> None:
-    clock = Clock()
-    assert admission(clock).default_limit() == ReadAllAvailable()
-    assert admission(clock, maxOffsetsPerTrigger="7").default_limit() == ReadMaxRows(7)
-    assert admission(clock, minOffsetsPerTrigger="7").default_limit() == ReadMinRows(7)
+    clock = StandingClock()
+    assert admission(clock).default_limit == ReadAllAvailable()
+    assert admission(clock, maxOffsetsPerTrigger="7").default_limit == ReadMaxRows(7)
+    assert admission(clock, minOffsetsPerTrigger="7").default_limit == ReadMinRows(7)
     both = admission(clock, minOffsetsPerTrigger="7", maxOffsetsPerTrigger="9")
-    assert both.default_limit() == ReadMaxRows(9)
+    assert both.default_limit == ReadMaxRows(9)
 
 
 def test_all_available_takes_precedence_over_the_options() -> None:
-    limited = admission(Clock(), maxOffsetsPerTrigger="2", minOffsetsPerTrigger="1")
+    limited = admission(StandingClock(), maxOffsetsPerTrigger="2", minOffsetsPerTrigger="1")
     assert limited.admit({A0: 0}, {A0: 50}, ReadAllAvailable()) == {A0: 50}
 
 
 def test_min_offsets_waits_until_max_trigger_delay() -> None:
-    clock = Clock()
+    clock = StandingClock()
     waiting = admission(clock, minOffsetsPerTrigger="10", maxTriggerDelay="5s")
-    limit = waiting.default_limit()
+    limit = waiting.default_limit
     assert waiting.admit({A0: 0}, {A0: 3}, limit) == {A0: 3}, "the first micro-batch has no delay"
     assert waiting.admit({A0: 3}, {A0: 9}, limit) == {A0: 3}
-    clock.now += 4.9
+    clock.seconds += 4.9
     assert waiting.admit({A0: 3}, {A0: 9}, limit) == {A0: 3}
-    clock.now += 0.1
+    clock.seconds += 0.1
     assert waiting.admit({A0: 3}, {A0: 9}, limit) == {A0: 9}
     assert waiting.admit({A0: 9}, {A0: 19}, limit) == {A0: 19}, "enough records cause no delay"
 
 
 def test_min_and_max_offsets_apply_together() -> None:
-    clock = Clock()
+    clock = StandingClock()
     both = admission(clock, minOffsetsPerTrigger="15", maxOffsetsPerTrigger="20")
-    limit = both.default_limit()
+    limit = both.default_limit
     assert both.admit({A0: 0}, {A0: 30}, limit) == {A0: 20}
     assert both.admit({A0: 20}, {A0: 30}, limit) == {A0: 20}
     assert both.admit({A0: 20}, {A0: 30}, limit, may_wait=False) == {A0: 30}
@@ -121,7 +114,7 @@ def test_min_and_max_offsets_apply_together() -> None:
 
 def test_limits_on_files_are_ignored() -> None:
     with pytest.raises(EosKafkaError, match="maxOffsetsPerTrigger"):
-        admission(Clock()).admit({A0: 0}, {A0: 3}, ReadMaxFiles(1))
+        admission(StandingClock()).admit({A0: 0}, {A0: 3}, ReadMaxFiles(1))
 
 
 def cut(sizes: list[int], **limits: int | None) -> list[tuple[int, int, int]]:

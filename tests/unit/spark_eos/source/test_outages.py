@@ -25,7 +25,7 @@ class Cluster:
 
 
 def outages(cluster: Cluster) -> Outages:
-    return Outages(600_000, cluster.clock.monotonic)
+    return Outages(600_000, cluster.clock)
 
 
 @pytest.mark.parametrize("error", [UnreachableError("No broker answered"), UnansweredError("no leader")], ids=str)

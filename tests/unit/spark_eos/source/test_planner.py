@@ -17,6 +17,7 @@ from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import SourceOptions, batch_options, stream_options
 from spark_eos.source.offsets import SourceOffset
 from spark_eos.source.planner import Planner
+from tests.support.clocks import StandingClock
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 TOPIC_ID = UUID(int=5)
@@ -35,6 +36,7 @@ class Table:
 
     def __init__(self, marks: Mapping[TopicPartition, Marks]) -> None:
         self.marks = dict(marks)
+        self.clock = StandingClock()
         self.stale: list[dict[TopicPartition, int]] = []
         # Those that metadata still has.
         self.deleted: set[TopicPartition] = set()
@@ -107,7 +109,7 @@ def make(parse: Callable[[Mapping[str, str]], SourceOptions], lookup: Table, opt
     base = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
     if not {"assign", "subscribe", "subscribePattern"} & options.keys():
         base["subscribe"] = "t"
-    return Planner(lookup, parse(base | dict(options)), pause=lambda _: None)
+    return Planner(lookup, parse(base | dict(options)))
 
 
 def test_three_kinds_of_subscription_are_planned() -> None:
