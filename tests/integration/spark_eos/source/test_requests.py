@@ -191,6 +191,7 @@ class BusyCluster:
     """A cluster that grows with every check, and in which one of two topics comes and goes."""
 
     def __init__(self) -> None:
+        self.clock = REAL.clock
         self.looks = 0
 
     def places_matching(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
