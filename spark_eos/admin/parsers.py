@@ -49,7 +49,8 @@ class CommandParser(argparse.ArgumentParser):
     _given: Sequence[str] = ()
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
+        # An abbreviation of --yes would carry out a change, and one that is clear today may mean two options tomorrow.
+        super().__init__(*args, **settings | {"allow_abbrev": False})
         # The values so far of the line at hand, for options that take one.
         self.kept: dict[str, object] = {}
 
@@ -89,9 +90,8 @@ class CommandParser(argparse.ArgumentParser):
         parsers = [parser for each in commands for parser in each.choices.values()]
         of_commands = {name for each in parsers for name in each._option_string_actions}
         names = dict.fromkeys(each.partition("=")[0] for each in words if each.startswith("--"))
-        # An abbreviation is known.
         found = {}
-        for name in (name for name in names if not any(each.startswith(name) for each in known)):
+        for name in (name for name in names if name not in known):
             if meant := _INSTEAD.get((self.prog, name)) or shown.get(_nearest(name.lstrip("-"), shown)):
                 found[name] = meant
             elif name in of_commands:
@@ -215,7 +215,6 @@ def add_command(commands: Commands, name: str, **defaults: object) -> argparse.A
         help=text,
         description=declared.get("description") or f"{text[0].upper()}{text[1:]}. {declared.get('more', '')}".rstrip(),
         epilog=exit_codes(*codes) if codes else None,
-        allow_abbrev=declared.get("allow_abbrev", True),
     )
     add_cluster_options(parser)
     add_options(parser, *declared.get("options", ()))

@@ -2,7 +2,7 @@
 
 The names, types and texts are the same as in Spark's own `kafka` sink, so that a job moves over unchanged;
 `timestamp` is an addition. Columns with other names are ignored, as there. Two columns of one name, or two such fields
-inside of a column, are refused here, because Spark sends none to Python, which it reports in the middle of the job only.
+in a column, are refused here, because Spark sends none to Python, which it reports in the middle of the job only.
 
 A `timestamp` must have the type that denotes a point in time. Other types that Spark can cast to it are refused,
 because only the job's author can decide how: a `timestamp_ntz` or a text needs a time zone, which tasks do not know,

@@ -273,18 +273,21 @@ def test_wrong_line_prints_the_usage_of_its_own_command_and_the_nearest_name(
 
 
 def mistyped() -> list[tuple[str, str, str]]:
-    """Return each option of each command that users see, with its command's name and without its second letter."""
+    """Return each option that users see: its command, and its name without the second or last letter, and whole."""
     found, waiting = [], [_parser()]
     while waiting:
         parser = waiting.pop()
         inner = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
         waiting += [each for action in inner for each in action.choices.values()]
         found += [
-            (parser.prog, name[:3] + name[4:], name)
+            (parser.prog, wrong, name)
             for action in parser._actions
             for name in action.option_strings
-            # What is left of --by is an abbreviation.
-            if name.startswith("--") and name != "--by" and action.help != argparse.SUPPRESS
+            if name.startswith("--") and action.help != argparse.SUPPRESS
+            # An abbreviation is refused as well: one of --yes would carry out a change.
+            for wrong in (name[:3] + name[4:], name[:-1])
+            # Of --by one letter would be left.
+            if len(wrong) > 3 and wrong not in parser._option_string_actions
         ]
     return found
 
