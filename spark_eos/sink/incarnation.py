@@ -116,6 +116,21 @@ def left(kind: str, name: str | None) -> str | None:
         return None
 
 
+def is_left(kind: str, name: str) -> bool:
+    """Return whether any process of this driver left a text, in either of its directories; the name is this driver's.
+
+    One function of `foreachBatch` can make writes that the user's own process commits and writes that Spark's commit.
+    Spark makes both directories in its first local one, the former below `spark-*` unless YARN gives it one.
+    """
+    path = local_path(kind, name)
+    if path is None:
+        return False
+    above = path.parent.parent
+    roots = [above, above.parent] if above.name.startswith("spark-") else [above]
+    beside = ("blockmgr-*", "pyspark-*", "spark-*/pyspark-*")
+    return path.exists() or any(any(root.glob(f"{each}/{path.name}")) for root in roots for each in beside)
+
+
 def take(kind: str, name: str | None) -> str | None:
     """Return the text that a process of this driver left, and delete it; None if it cannot be deleted."""
     path, text = local_path(kind, name), left(kind, name)

@@ -117,6 +117,32 @@ def test_repeated_micro_batch_is_not_written_again(kafka_address: str, spark: Sp
     assert topic.values() == written
 
 
+@pytest.mark.parametrize("is_function_first", [True, False])
+def test_both_kinds_of_write_know_of_each_other_when_their_function_is_called_again(
+    kafka_address: str, spark: SparkSession, tmp_path: Path, is_function_first: bool
+) -> None:
+    """Spark's Python processes commit `save`, and the user's own process commits `spark_eos.write`."""
+    topics = [make_topic(kafka_address) for _ in range(2)]
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "0.txt").write_text("".join(f"{line}\n" for line in expected()))
+    interruptions = iter([True])
+
+    def write_twice(frame: DataFrame, _: int) -> None:
+        for topic, is_function in zip(topics, (is_function_first, not is_function_first), strict=True):
+            if is_function:
+                spark_eos.write(frame, **topic.options())
+            else:
+                frame.write.format("eos-kafka").mode("append").options(**topic.options()).save()
+            if next(interruptions, False):
+                raise RuntimeError("between the writes")
+
+    lines = spark.readStream.text(str(tmp_path / "files"))
+    with pytest.raises(StreamingQueryException, match="between the writes"):
+        run_each(lines, write_twice, tmp_path / "checkpoint")
+    run_each(lines, write_twice, tmp_path / "checkpoint")
+    assert [topic.values() for topic in topics] == [expected()] * 2
+
+
 def test_threads_write_at_the_same_time(kafka_address: str, spark: SparkSession) -> None:
     topics = [make_topic(kafka_address) for _ in range(2)]
 

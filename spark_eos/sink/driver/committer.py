@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.runtime import Runtime, now_ms
-from spark_eos.sink.incarnation import leave, left
+from spark_eos.sink.incarnation import is_left, leave
 from spark_eos.sink.messages import Prepared, TaskMessage, check_messages
 from spark_eos.sink.performing import Handlers, HasRuntime, perform
 from spark_eos.sink.prepared import PreparedTransaction
@@ -53,7 +53,7 @@ class ComparedNames:
     """The names of the decisions that the runs of a driver have compared; see `protocol.rerun_checks`.
 
     Spark commits each write in any Python process of the driver. So a commit that finds its decision leaves an empty
-    file in the temporary directory of the driver's JVM (see `incarnation`). A driver that commits in its own process
+    file in a temporary directory of the driver's JVM (see `incarnation`). A driver that commits in its own process
     remembers it.
     """
 
@@ -66,7 +66,7 @@ class ComparedNames:
         leave("compared", name)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._names or left("compared", name) is not None
+        return name in self._names or is_left("compared", name)
 
 
 @dataclass(slots=True)

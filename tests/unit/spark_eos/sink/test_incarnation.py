@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_eos.sink.incarnation import leave, local_path, take, use_folder
+from spark_eos.sink.incarnation import is_left, leave, local_path, take, use_folder
 
 
 @pytest.fixture
@@ -30,3 +30,22 @@ def test_what_was_not_read_is_kept_for_the_next_look(folder: Path) -> None:
     assert take("doubt", "q") is None
     (folder / "later").write_text("")
     assert take("doubt", "q") == ""
+
+
+@pytest.mark.parametrize("own", ["spark-1/pyspark-2", "pyspark-2"])
+@pytest.mark.parametrize("is_users", [True, False])
+def test_what_is_left_in_the_other_directory_of_the_driver_is_seen(tmp_path: Path, own: str, is_users: bool) -> None:
+    """The user's own process has one directory, and Spark's Python processes have another."""
+    first, second = (own, "blockmgr-3") if is_users else ("blockmgr-3", own)
+    for each in (first, second, "other"):
+        (tmp_path / each).mkdir(parents=True)
+    use_folder(str(tmp_path / first))
+    leave("compared", "q")
+    use_folder(str(tmp_path / second))
+    assert is_left("compared", "q")
+    assert not is_left("compared", "r")
+    use_folder(str(tmp_path / "other"))
+    leave("compared", "s")
+    use_folder(str(tmp_path / first))
+    assert not is_left("compared", "s")
+    use_folder(None)
