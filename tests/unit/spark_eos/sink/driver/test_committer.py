@@ -8,10 +8,11 @@ from uuid import UUID
 import pytest
 
 from broker_core.types import ProducerIdentity, TransactionState
+from spark_eos.admin.decision_operator import DecisionOperator
 from spark_eos.errors import FencedError, LostTransactionError, TransactionError
 from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.sink import OnLostTransaction
-from spark_eos.sink.decision import UnreadableDecisionError
+from spark_eos.sink.decision import OperatorAction, Restart, UnreadableDecisionError
 from spark_eos.sink.messages import Empty, Place, Prepared, TaskMessage
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.prepared import PreparedTransaction
@@ -244,6 +245,20 @@ def test_rewrite_decides_kept_and_rewritten_transactions_together(cluster: Memor
     assert decision.transactions == (kept.transaction, rewritten[0].transaction)
     assert decision.attempt == 2
     assert cluster.ids[task_id("run1", "w0")].state is S.COMPLETE_COMMIT
+
+
+def test_job_that_an_operator_skipped_asks_nothing_of_its_topic(cluster: MemoryCluster) -> None:
+    """Nothing of it is written again, so a topic that was made again does not matter."""
+    _decide_and_lose(cluster, lost=(1,), topic_id=UUID(int=1))
+    operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0, is_known_dead=True)
+    newest = LogOn(cluster, "p", "q", DECISIONS).newest()
+    assert newest is not None
+    operator.carry_out(operator.plan(newest, OperatorAction.ABORT, Restart.SKIP))
+    cluster.topic_ids = {"t": UUID(int=2)}
+    committer = committer_of(cluster, "run2")
+    committer.own.retirement = Retirement.MARK
+    committer.commit(repeated(splits=(0, 1)), 0)
+    assert committer.committed == ()
 
 
 @pytest.mark.parametrize("is_job", [True, False])
