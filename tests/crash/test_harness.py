@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from tests.crash.decided import Verdicts, transactions, verdicts
 from tests.crash.feed import Feed, Sent
 from tests.crash.hanging import Hanging, Open, end_hanging, find_hanging, outcome_of
 from tests.crash.judge import Records, history, read_committed
+from tests.crash.streams import inputs_committed
 from tests.crash.wire import Loss, Wire
 from tests.crash.world import PARTITIONS, World
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
@@ -244,6 +246,21 @@ def test_killed_broker_recovers_its_acknowledged_writes(here: World) -> None:
     assert here.broker.address == address
     _decide(here, case)
     assert here.judge([case]) == []
+
+
+@pytest.mark.parametrize(
+    ("end", "inputs"),
+    [('{"logOffset":1}', 2), ('{"logOffset":2}', 3), ('{"t":{"0":7}}', 2)],
+    ids=["one", "two", "kafka"],
+)
+def test_inputs_are_counted_although_a_micro_batch_has_two(tmp_path: Path, end: str, inputs: int) -> None:
+    """As after a kill between two of Spark's logs: one run of the streams waited for a third micro-batch."""
+    case = Case(tmp_path, "", 3)
+    for folder, text in (("offsets", f"v1\n{{}}\n{end}"), ("commits", "v1\n{}")):
+        (case.checkpoint / folder).mkdir(parents=True)
+        for number in range(2):
+            (case.checkpoint / folder / str(number)).write_text(text)
+    assert inputs_committed(case) == inputs
 
 
 def test_process_tree_is_found_and_ended() -> None:
