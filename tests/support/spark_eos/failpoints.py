@@ -89,7 +89,11 @@ class Failpoints:
     def _current(self) -> list[_FailpointRule]:
         if self._path is None:
             return list(self._rules)
-        return _parse_all(self._path.read_text()) if self._path.exists() else []
+        try:
+            return _parse_all(self._path.read_text())
+        except FileNotFoundError:
+            # Without rules there is none, and the file may be deleted between a look and the read.
+            return []
 
 
 def _parse_all(rules_text: str) -> list[_FailpointRule]:
