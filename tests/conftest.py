@@ -71,6 +71,12 @@ def no_folder_of_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     use_folder(None)
 
 
+@pytest.fixture
+def no_installed_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a pytest of the test load what it names only: all plugins take longer to import than its tests to run."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
     """Make the test's Spark session the active one of its thread.

@@ -26,12 +26,9 @@ FAILS = """
 """
 
 
+@pytest.mark.usefixtures("no_installed_plugins")
 @pytest.mark.parametrize("processes", [(), ("-p", "xdist", "-n", "1")], ids=["alone", "xdist"])
-def test_a_failure_is_printed_before_the_next_tests(
-    pytester: pytest.Pytester, processes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The installed plugins take longer to import than the tests to run.
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+def test_a_failure_is_printed_before_the_next_tests(pytester: pytest.Pytester, processes: tuple[str, ...]) -> None:
     pytester.makepyfile(test_it=FAILS)
     result = pytester.runpytest_subprocess("-p", "tests.support.first_words", "-v", *processes, timeout=60)
     result.assert_outcomes(passed=1, failed=1, errors=1, xfailed=1)

@@ -4,7 +4,6 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
-# Without the installed plugins, which take longer to import than the tests to run.
 PLUGINS = ("-p", "xdist", "-p", "timeout")
 
 SHORT_LIMITS = """
@@ -40,10 +39,8 @@ HANGS = """
 """
 
 
-def test_tests_that_hang_in_a_call_or_in_a_teardown_are_reported(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+@pytest.mark.usefixtures("no_installed_plugins")
+def test_tests_that_hang_in_a_call_or_in_a_teardown_are_reported(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(SHORT_LIMITS)
     pytester.makepyfile(HANGS)
     result = pytester.runpytest_subprocess(*PLUGINS, "-n", "1", "--timeout", "30", timeout=60)
@@ -55,10 +52,8 @@ def test_tests_that_hang_in_a_call_or_in_a_teardown_are_reported(
     result.stderr.fnmatch_lines(["*Timeout (*"])
 
 
-def test_process_that_has_finished_may_wait_for_the_others(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+@pytest.mark.usefixtures("no_installed_plugins")
+def test_process_that_has_finished_may_wait_for_the_others(pytester: pytest.Pytester) -> None:
     pytester.makeconftest("""
         import faulthandler, os, sys
 

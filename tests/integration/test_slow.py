@@ -36,13 +36,8 @@ TESTS = """
 """
 
 
-@pytest.fixture
-def lean(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Load no installed plugin: they take longer to import than the tests to run."""
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-
-
-def test_report_names_what_took_the_time(pytester: pytest.Pytester, lean: None) -> None:
+@pytest.mark.usefixtures("no_installed_plugins")
+def test_report_names_what_took_the_time(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_it=TESTS)
     result = pytester.runpytest_subprocess("-p", "xdist", "-p", "tests.support.slow", "-n", "1", timeout=60)
     result.assert_outcomes(passed=2)
@@ -68,7 +63,8 @@ def test_processor_time_of_a_child_that_runs_is_counted() -> None:
         parent.communicate(b"\n")
 
 
-def test_processor_time_of_a_child_that_no_process_waits_for_is_counted(pytester: pytest.Pytester, lean: None) -> None:
+@pytest.mark.usefixtures("no_installed_plugins")
+def test_processor_time_of_a_child_that_no_process_waits_for_is_counted(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_it=f"""
         import subprocess, sys

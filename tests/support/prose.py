@@ -96,7 +96,7 @@ def chains_of(path: str, prose: Iterable[tuple[int, str]]) -> tuple[list[Chain],
 
 @remembered
 def _measured(path: str, text: str) -> tuple[list[Chain], int]:
-    return chains_of(path, prose_of_page(text) if path.endswith(".md") else _prose(text))
+    return chains_of(path, prose_of_page(text) if path.endswith(".md") else prose_of_source(text))
 
 
 def measure(place: str, root: Path = ROOT) -> tuple[list[Chain], int]:

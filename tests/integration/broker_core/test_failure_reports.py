@@ -172,9 +172,9 @@ def test_expected_failures_and_skipped_tests_have_no_page(outcome):
     assert not any(name in pages for name in ("test_expected_to_fail", "test_passes_unexpectedly", "test_skipped"))
 
 
+@pytest.mark.usefixtures("no_installed_plugins")
 def test_plugin_imports_the_broker_only_for_a_test_that_uses_it(pytester, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makepyfile("""
         import sys
 

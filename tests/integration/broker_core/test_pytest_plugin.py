@@ -75,9 +75,9 @@ def test_consumer_does_not_wait_for_a_broker_that_has_ended(run, end):
     assert result.duration < 40
 
 
+@pytest.mark.usefixtures("no_installed_plugins")
 def test_plugin_emits_no_warnings(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makeini("[pytest]\nfilterwarnings = error")
     pytester.makeconftest("from broker_core import EmbeddedBroker")
     pytester.makepyfile("def test_a_broker(kafka): kafka.create_topic('t')")

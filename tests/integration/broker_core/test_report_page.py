@@ -139,10 +139,9 @@ def test_number_of_pages_is_limited(run, pytester, monkeypatch):
     assert len(_pages(pytester.path / "kafka-report")) == 1
 
 
+@pytest.mark.usefixtures("no_installed_plugins")
 def test_page_of_each_worker_is_kept(run, pytester, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    # Plugins that are installed take longer to import than the tests to run.
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     run("--kafka-report", "-p", "xdist", "--dist", "each", "--tx", "2*popen", "-k", "test_fails").assert_outcomes(
         failed=2
     )

@@ -45,7 +45,7 @@ class Spy:
 def world(name):
     """Return a client of a cluster with a topic, a group and an open transaction, and what the requests of an API need.
 
-    Only those of share groups, and the list of all groups, need share groups.
+    A share group is made only for requests of share groups, and for the list of all groups.
     """
     cluster = direct_cluster(
         settings={
