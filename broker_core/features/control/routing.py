@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_args
 
 import anyio
 import anyio.to_thread
-from fastapi import APIRouter
+from fastapi import FastAPI
 from fastapi import Query as InQuery
 from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, Field, create_model
@@ -21,18 +21,14 @@ from starlette.responses import Response
 
 from broker_core.features.control import forms, views
 
-_OF_POST: dict[int | str, dict[str, Any]] = {
-    413: {"model": views.Problem, "description": "The body is too large"},
-    415: {"model": views.Problem, "description": "The Content-Type is not application/json"},
-}
 # Waiting requests have threads of their own, so that the request they wait for is always handled. Each looks at the
 # broker a hundred times a second; further ones begin to wait when others have ended.
 _MOST_WAITING = 50
 
 
-def router_of(calls: Mapping[str, Callable[..., Any]]) -> APIRouter:
-    """Return the routes of the file; `calls` has the function of each."""
-    router, waits = APIRouter(), _Waits()
+def add_routes(app: FastAPI, calls: Mapping[str, Callable[..., Any]]) -> None:
+    """Add the routes of the file; `calls` has the function of each."""
+    waits = _Waits()
     sections = json.loads(files(__package__).joinpath("routes.json").read_text("utf-8"))
     for section, routes in sections.items():
         for name, route in routes.items():
@@ -40,7 +36,7 @@ def router_of(calls: Mapping[str, Callable[..., Any]]) -> APIRouter:
             form = HTMLResponse if result == "HTMLResponse" else getattr(views, result)
             base = getattr(forms, route.get("base", "Form" if is_post else "Query"))
             request, answer = _request_form(name, calls[name], base), _answer(calls[name], form)
-            router.add_api_route(
+            app.add_api_route(
                 f"/{name}",
                 _signed(waits.around(answer) if route.get("waits") else answer, request, in_body=is_post),
                 tags=[section],
@@ -49,10 +45,8 @@ def router_of(calls: Mapping[str, Callable[..., Any]]) -> APIRouter:
                 status_code=route.get("status", 200),
                 operation_id=name,
                 description=route["meaning"],
-                responses=_OF_POST if is_post else None,
                 openapi_extra={"x-python": route.get("python", name)},
             )
-    return router
 
 
 class _Waits:

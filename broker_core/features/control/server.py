@@ -11,7 +11,7 @@ from broker_core.features.control.documentation import documentation
 from broker_core.features.control.guard import Guard
 from broker_core.features.control.problems import refuse_properly
 from broker_core.features.control.routes import calls
-from broker_core.features.control.routing import router_of
+from broker_core.features.control.routing import add_routes
 from broker_core.features.control.views import Problem
 from broker_core.server.http_thread import HttpThread
 from broker_core.version import __version__
@@ -21,13 +21,14 @@ _DESCRIPTION = (
     "`x-python` names; arguments have the same names too. A refused request has the status 400 for arguments that "
     "cannot be used, 404 for what does not exist, or 409 if the state of the broker does not allow it or a wait ended."
 )
-_REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Problem, "description": "The arguments cannot be used"},
-    404: {"model": Problem, "description": "What is named does not exist"},
-    409: {"model": Problem, "description": "The state of the broker does not allow it"},
-    403: {"model": Problem, "description": "The request may come from a page in a browser"},
-    421: {"model": Problem, "description": "The Host is not a known name of the machine"},
+_REFUSALS = {
+    400: "The arguments cannot be used",
+    404: "What is named does not exist",
+    409: "The state of the broker does not allow it",
+    403: "The request may come from a page in a browser",
+    421: "The Host is not a known name of the machine",
 }
+_REFUSALS_OF_POST = {413: "The body is too large", 415: "The Content-Type is not application/json"}
 
 
 class ControlServer(HttpThread):
@@ -39,24 +40,44 @@ class ControlServer(HttpThread):
         super().__init__(Guard(control_app(kafka), names), "control port", host, port)
 
 
+class _App(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """Return the description, made when it is first asked for: that takes longer than to start a broker.
+
+        Refusals are added here. FastAPI would make a form of each for each route, at each start.
+        """
+        if self.openapi_schema is not None:
+            return self.openapi_schema
+        described = super().openapi()
+        problem = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+        for operations in described["paths"].values():
+            for method, operation in operations.items():
+                refusals = _REFUSALS | (_REFUSALS_OF_POST if method == "post" else {})
+                answers = operation["responses"]
+                answers.update({str(each): {"description": refusals[each], "content": problem} for each in refusals})
+                # FastAPI's own form of refused arguments is not used.
+                answers.pop("422", None)
+        schemas = described["components"]["schemas"]
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+        schemas["Problem"] = Problem.model_json_schema(mode="serialization")
+        return described
+
+
 def control_app(kafka: EmbeddedBroker) -> FastAPI:
-    app = FastAPI(
+    app = _App(
         title="broker_core",
         version=__version__,
         description=_DESCRIPTION,
         docs_url=None,
         redoc_url=None,
-        responses=_REFUSALS,
         redirect_slashes=False,
     )
-    app.include_router(router_of(calls(kafka)))
+    add_routes(app, calls(kafka))
     refuse_properly(app)
-    app.add_api_route("/docs", lambda: HTMLResponse(documentation(app.openapi())), include_in_schema=False)
-    # FastAPI's own form of refused arguments is not used.
-    described = app.openapi()
-    for operations in described["paths"].values():
-        for operation in operations.values():
-            operation["responses"].pop("422", None)
-    for name in ("HTTPValidationError", "ValidationError"):
-        described["components"]["schemas"].pop(name, None)
+
+    async def page() -> HTMLResponse:
+        return HTMLResponse(documentation(app.openapi()))
+
+    app.add_api_route("/docs", page, include_in_schema=False)
     return app
