@@ -15,7 +15,6 @@ from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fa
 from spark_eos.admin.inventory import NOT_PERMITTED, UNREADABLE, Entry, read_audit, read_inventory, rests
 from spark_eos.admin.output import ExitCode
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import EosKafkaError, OptionError, TopicError
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC
 from spark_eos.readable import one_line, printable
@@ -98,8 +97,9 @@ def _run(given: Sequence[str]) -> int:
             return code
         with KafkaClient(parsers.options_of(chosen)) as client:
             done = run(chosen, KafkaCluster(client, chosen.decision_topic))
-            if chosen.command == "list":
-                _say_rests(client, chosen.decision_topic)
+            # The list ends where a transaction is open.
+            for place, reached, end in rests(client, chosen.decision_topic) if chosen.command == "list" else ():
+                output.say(output.rest_text(place, reached, end, name_blocker(client, place)))
             return done
     except OptionError as error:
         return _failed(with_address(error), ExitCode.USAGE)
@@ -120,7 +120,7 @@ def _failed(text: str, code: int) -> int:
 
 def _run_transactions(chosen: argparse.Namespace) -> int:
     with KafkaClient(parsers.options_of(chosen)) as client:
-        code: int = chosen.action(chosen, TransactionAdmin(client), now_ms(client.runtime.clock))
+        code: int = chosen.action(chosen, client, now_ms(client.runtime.clock))
         return code
 
 
@@ -146,12 +146,6 @@ def run(chosen: argparse.Namespace, cluster: KafkaCluster) -> int:
         output.write(chosen, text, document, output.SHOW_COLUMNS, output.show_csv(fates, document))
         return ExitCode.DONE
     return _intervene(chosen, cluster, decision)
-
-
-def _say_rests(client: KafkaClient, topic: str) -> None:
-    """Say what the list leaves out: it ends where a transaction is open."""
-    for place, reached, end in rests(client, topic):
-        output.say(output.rest_text(place, reached, end, name_blocker(client, place)))
 
 
 def _newest(cluster: KafkaCluster, chosen: argparse.Namespace) -> tuple[list[Entry], bool]:

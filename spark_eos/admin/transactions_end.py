@@ -12,9 +12,10 @@ from spark_eos.admin.output import TABLE, ExitCode, write
 from spark_eos.admin.parsers import is_confirmed
 from spark_eos.admin.transactions_view import commands_of, described
 from spark_eos.client.inspection import TransactionDescription
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import leaderless_among
 from spark_eos.client.producer_scan import ProducerScan
-from spark_eos.client.transaction_admin import TransactionAdmin
+from spark_eos.client.transaction_admin import write_end_marker
 from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import EosKafkaError, OptionError, TransactionError, UnsupportedError
 from spark_eos.readable import one_line, printable
@@ -49,41 +50,41 @@ class EndPlan(NamedTuple):
             raise RefusedError(CHANGED, checked=f"It would now {self.text}", remedy=remedy)
 
 
-def abort(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
+def abort(chosen: argparse.Namespace, client: KafkaClient, now_ms: int) -> int:
     """Write the marker that aborts a transaction in one partition, unless its coordinator will still end it."""
-    return _carry_out(chosen, lambda say: plan_abort(chosen, admin, now_ms, say))
+    return _carry_out(chosen, lambda say: plan_abort(chosen, client, now_ms, say))
 
 
-def force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
+def force_terminate(chosen: argparse.Namespace, client: KafkaClient, now_ms: int) -> int:
     """Have the coordinator abort a transactional id's transaction in all partitions, and fence its producer."""
-    return _carry_out(chosen, lambda say: plan_force_terminate(chosen, admin, say))
+    return _carry_out(chosen, lambda say: plan_force_terminate(chosen, client, say))
 
 
-def plan_abort(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int, say: Say) -> EndPlan:
+def plan_abort(chosen: argparse.Namespace, client: KafkaClient, now_ms: int, say: Say) -> EndPlan:
     """Name the marker to write, or refuse; `say` is called with each finding."""
     place = TopicPartition(chosen.topic, chosen.partition)
     if chosen.start_offset is not None:
         first_offset = chosen.start_offset
-        named = _at_offset(chosen, place, admin, now_ms, say)
+        named = _at_offset(chosen, place, client, now_ms, say)
     else:
-        named, first_offset = _by_producer(chosen, place, admin, say)
+        named, first_offset = _by_producer(chosen, place, client, say)
     # Before its first marker a partition knows no coordinator epoch; 0 is not newer than any.
     marker = named._replace(coordinator_epoch=max(named.coordinator_epoch, 0))
     kind = "a commit" if chosen.commit else "an abort"
     return EndPlan(
         f"write {kind} marker into {place} for producer id {marker.producer_id}, epoch {marker.producer_epoch}, "
         f"coordinator epoch {marker.coordinator_epoch}",
-        lambda: admin.write_end_marker(place, *marker, commit=chosen.commit),
+        lambda: write_end_marker(client, place, *marker, commit=chosen.commit),
         {"topic": place.topic, "partition": place.partition, **marker._asdict()},
         (place, *marker, first_offset),
     )
 
 
-def plan_force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, say: Say) -> EndPlan:
+def plan_force_terminate(chosen: argparse.Namespace, client: KafkaClient, say: Say) -> EndPlan:
     """Name the transaction to end, or refuse; `say` is called with each finding."""
     name = chosen.transactional_id
     # InitProducerId would create an id that does not exist.
-    coordinator_id, found = described(admin, name)
+    coordinator_id, found = described(client, name)
     say(f"Coordinator: {Owner(coordinator_id, found).says()}.")
     task = sinks_task(name)
     if task is not None and not chosen.force:
@@ -94,7 +95,7 @@ def plan_force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, sa
             remedy=f"Run `{show}`, then `complete` or `abort` that decision; --force "
             "terminates the transaction anyway, and its rows are lost if it is decided",
         )
-    leaderless = leaderless_among(admin.client, found.topic_partitions)
+    leaderless = leaderless_among(client, found.topic_partitions)
     if leaderless is not None and not chosen.force:
         raise RefusedError(
             f"The transaction of '{name}' wrote to {leaderless}, which has no leader: its marker there could be lost "
@@ -104,7 +105,7 @@ def plan_force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, sa
         )
     return EndPlan(
         f"{_effect(found)}, with InitProducerId to broker {coordinator_id}",
-        lambda: _fence(admin, found),
+        lambda: _fence(client, found),
         {"transactional_id": name, "coordinator_id": coordinator_id, "state_before": found.state},
         (name, found.producer_id, found.producer_epoch, found.state, found.start_time_ms),
     )
@@ -119,21 +120,21 @@ def _effect(found: TransactionDescription) -> str:
     return f"fence the producer of {named}, which has no open transaction"
 
 
-def _fence(admin: TransactionAdmin, found: TransactionDescription) -> None:
+def _fence(client: KafkaClient, found: TransactionDescription) -> None:
     """Take over the id; its timeout is stored with it, so pass the same one if the brokers still allow it."""
     try:
-        init_producer_id(admin.client, found.transactional_id, transaction_timeout_ms=found.transaction_timeout_ms)
+        init_producer_id(client, found.transactional_id, transaction_timeout_ms=found.transaction_timeout_ms)
     except EosKafkaError as error:
         if error.error_code != ErrorCode.INVALID_TRANSACTION_TIMEOUT:
             raise
         # The next producer brings its own.
-        init_producer_id(admin.client, found.transactional_id, transaction_timeout_ms=_ALLOWED_TIMEOUT_MS)
+        init_producer_id(client, found.transactional_id, transaction_timeout_ms=_ALLOWED_TIMEOUT_MS)
 
 
 def _at_offset(
-    chosen: argparse.Namespace, place: TopicPartition, admin: TransactionAdmin, now_ms: int, say: Say
+    chosen: argparse.Namespace, place: TopicPartition, client: KafkaClient, now_ms: int, say: Say
 ) -> _Marker:
-    opened = open_transactions(ProducerScan(admin.client), [place])
+    opened = open_transactions(ProducerScan(client), [place])
     matching = [each for each in opened if each.producer.first_offset == chosen.start_offset]
     if not matching:
         begins = ", ".join(str(each.producer.first_offset) for each in opened)
@@ -158,13 +159,13 @@ def _at_offset(
                 remedy=f"Leave out {option} if --start-offset names the right transaction",
             )
     if not chosen.force:
-        _check(chosen, found, admin, say)
+        _check(chosen, found, client, say)
     producer = found.producer
     return _Marker(producer.producer_id, producer.producer_epoch, producer.coordinator_epoch)
 
 
 def _by_producer(
-    chosen: argparse.Namespace, place: TopicPartition, admin: TransactionAdmin, say: Say
+    chosen: argparse.Namespace, place: TopicPartition, client: KafkaClient, say: Say
 ) -> tuple[_Marker, int | None]:
     """Return the producer as given, if the partition has exactly its transaction open, and where that begins."""
     missing = [name for name in ("producer_id", "producer_epoch", "coordinator_epoch") if getattr(chosen, name) is None]
@@ -175,19 +176,19 @@ def _by_producer(
         )
     first_offset = None
     if not chosen.force:
-        opened = _opened_by(chosen, place, admin)
+        opened = _opened_by(chosen, place, client)
         first_offset = opened.producer.first_offset
-        _check(chosen, opened, admin, say)
+        _check(chosen, opened, client, say)
     return _Marker(chosen.producer_id, chosen.producer_epoch, chosen.coordinator_epoch), first_offset
 
 
-def _opened_by(chosen: argparse.Namespace, place: TopicPartition, admin: TransactionAdmin) -> PartitionTransaction:
+def _opened_by(chosen: argparse.Namespace, place: TopicPartition, client: KafkaClient) -> PartitionTransaction:
     """Return the open transaction that the arguments name; refuse a marker for any other.
 
     A partition accepts a marker of an epoch that is higher than any it knows, and from then on refuses the producer.
     """
     try:
-        opened = open_transactions(ProducerScan(admin.client), [place])
+        opened = open_transactions(ProducerScan(client), [place])
     except UnsupportedError as error:
         raise RefusedError(
             f"These brokers cannot report what is open in {place}: {error.happened}",
@@ -214,11 +215,11 @@ def _opened_by(chosen: argparse.Namespace, place: TopicPartition, admin: Transac
     )
 
 
-def _check(chosen: argparse.Namespace, transaction: PartitionTransaction, admin: TransactionAdmin, say: Say) -> None:
+def _check(chosen: argparse.Namespace, transaction: PartitionTransaction, client: KafkaClient, say: Say) -> None:
     """Refuse a marker for a transaction that ends on its own, or one that contradicts its coordinator's outcome."""
     place, first_offset = transaction.topic_partition, transaction.producer.first_offset
     try:
-        [finding] = judge(admin.client, [transaction])
+        [finding] = judge(client, [transaction])
     except UnsupportedError as error:
         raise RefusedError(
             f"These brokers cannot report whether the transaction is live: {error.happened}",

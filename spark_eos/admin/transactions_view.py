@@ -15,10 +15,19 @@ from spark_eos.client.inspection import (
     TransactionDescription,
     TransactionListing,
     describe_transactions,
+    list_by_broker,
     sees_every_id,
 )
-from spark_eos.client.producer_scan import ActiveProducer, unreadable_text
-from spark_eos.client.transaction_admin import TransactionAdmin
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.producer_scan import ActiveProducer, ProducerScan, unreadable_text
+from spark_eos.client.transaction_admin import (
+    all_topics,
+    broker_ids,
+    partitions_of,
+    replicas_of,
+    require_filters,
+    sees_every_topic,
+)
 from spark_eos.errors import EosKafkaError, OptionError, TransactionError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.readable import one_line, printable
@@ -150,13 +159,14 @@ def explanation(each: HangingFinding, commands: OperatorCommands, now_ms: int, p
     return "\n".join([*lines, f"  {printable(advice)}"] if advice else lines)
 
 
-def list_all(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
-    _require_broker(chosen.broker_id, admin)
+def list_all(chosen: argparse.Namespace, client: KafkaClient, now_ms: int) -> int:
+    _require_broker(chosen.broker_id, client)
     duration_ms = chosen.duration_filter if chosen.duration_filter is not None and chosen.duration_filter >= 0 else None
     pattern = chosen.transactional_id_pattern
     try:
-        listed = admin.list_transactions(
-            states=chosen.state, producer_ids=chosen.producer_id, duration_ms=duration_ms, id_pattern=pattern
+        require_filters(client, duration_ms, pattern)
+        listed = list_by_broker(
+            client, states=chosen.state, producer_ids=chosen.producer_id, duration_ms=duration_ms, id_pattern=pattern
         )
     except EosKafkaError as error:
         if error.error_code != ErrorCode.INVALID_REGULAR_EXPRESSION:
@@ -171,13 +181,13 @@ def list_all(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -
     _write_table(
         chosen, LIST, list_document(each for each in listed if chosen.broker_id in (None, each.coordinator_id))
     )
-    if not sees_every_id(admin.client):
+    if not sees_every_id(client):
         say(f"The list contains only ids that the principal may DESCRIBE. {SEE_EVERY_ID} to see all.")
     return ExitCode.DONE
 
 
-def describe(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
-    coordinator_id, found = described(admin, chosen.transactional_id)
+def describe(chosen: argparse.Namespace, client: KafkaClient, now_ms: int) -> int:
+    coordinator_id, found = described(client, chosen.transactional_id)
     document = describe_document(coordinator_id, found, now_ms)
     partitions = list(map(str, found.topic_partitions))
     text = kafka_table(DESCRIBE, [{**document, "topic_partitions": ",".join(partitions)}])
@@ -187,8 +197,8 @@ def describe(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -
     return ExitCode.DONE
 
 
-def described(admin: TransactionAdmin, transactional_id: str) -> tuple[int, TransactionDescription]:
-    found = describe_transactions(admin.client, [transactional_id])[transactional_id]
+def described(client: KafkaClient, transactional_id: str) -> tuple[int, TransactionDescription]:
+    found = describe_transactions(client, [transactional_id])[transactional_id]
     if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
         raise TransactionError(
             f"The transactional id {transactional_id!r} does not exist",
@@ -199,14 +209,14 @@ def described(admin: TransactionAdmin, transactional_id: str) -> tuple[int, Tran
         )
     if not found.exists:
         raise failure(Api.DESCRIBE_TRANSACTIONS, found.error_code, f"transactional id {transactional_id!r}")
-    return admin.client.find_coordinator(CoordinatorType.TRANSACTION, transactional_id), found
+    return client.find_coordinator(CoordinatorType.TRANSACTION, transactional_id), found
 
 
-def describe_producers(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
-    _require_broker(chosen.broker_id, admin)
+def describe_producers(chosen: argparse.Namespace, client: KafkaClient, now_ms: int) -> int:
+    _require_broker(chosen.broker_id, client)
     place = TopicPartition(chosen.topic, chosen.partition)
-    _require_replica(chosen, admin)
-    producers = admin.describe_producers([place], chosen.broker_id)[place]
+    _require_replica(chosen, client)
+    producers = ProducerScan(client, chosen.broker_id).run([place])[place]
     _write_table(chosen, PRODUCERS, [producer_document(each) for each in producers])
     return ExitCode.DONE
 
@@ -215,14 +225,14 @@ def _write_table(chosen: argparse.Namespace, columns: Mapping[str, str], documen
     write(chosen, kafka_table(columns, document), document, list(columns), document)
 
 
-def find_hanging(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
+def find_hanging(chosen: argparse.Namespace, client: KafkaClient, now_ms: int) -> int:
     """Find the hanging transactions in a scope, and give for each open one why it counts as hanging or not."""
-    places = _scope(chosen, admin)
+    places = _scope(chosen, client)
     # One partition without a leader must not end the search of a whole cluster.
     unreadable: dict[TopicPartition, str] | None = {} if chosen.topic is None else None
     with progress("Describing producers", color=chosen.color) as report:
         findings = find_open(
-            admin.client,
+            client,
             places,
             chosen.broker_id,
             max_in_flight=chosen.max_in_flight,
@@ -253,7 +263,7 @@ def find_hanging(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: in
             f"The table leaves out {counted(len(hanging) - len(listed), 'hanging transaction')}: the last record is "
             f"not older than {chosen.max_transaction_timeout} min. Lower --max-transaction-timeout to list it."
         )
-    if chosen.topic is None and not admin.sees_every_topic():
+    if chosen.topic is None and not sees_every_topic(client):
         say("Only topics that the principal may DESCRIBE were searched. Grant the principal READ on all to search all.")
     if unreadable:
         say(unreadable_text(unreadable))
@@ -273,10 +283,10 @@ def commands_of(chosen: argparse.Namespace) -> OperatorCommands:
     return OperatorCommands((chosen.bootstrap_server,), chosen.command_config)
 
 
-def _require_broker(broker_id: int | None, admin: TransactionAdmin) -> None:
+def _require_broker(broker_id: int | None, client: KafkaClient) -> None:
     if broker_id is None:
         return
-    known = admin.broker_ids()
+    known = broker_ids(client)
     if broker_id not in known:
         raise OptionError(
             f"Broker {broker_id} does not exist or does not run",
@@ -286,11 +296,11 @@ def _require_broker(broker_id: int | None, admin: TransactionAdmin) -> None:
         )
 
 
-def _require_replica(chosen: argparse.Namespace, admin: TransactionAdmin) -> None:
+def _require_replica(chosen: argparse.Namespace, client: KafkaClient) -> None:
     """Refuse a broker that has no replica of the topic or partition: it knows no transaction there."""
     if chosen.broker_id is None or chosen.topic is None:
         return
-    replicas = admin.replicas(chosen.topic, chosen.partition)
+    replicas = replicas_of(client, chosen.topic, chosen.partition)
     if replicas and chosen.broker_id not in replicas:
         where = chosen.topic if chosen.partition is None else TopicPartition(chosen.topic, chosen.partition)
         raise OptionError(
@@ -300,7 +310,7 @@ def _require_replica(chosen: argparse.Namespace, admin: TransactionAdmin) -> Non
         )
 
 
-def _scope(chosen: argparse.Namespace, admin: TransactionAdmin) -> list[TopicPartition]:
+def _scope(chosen: argparse.Namespace, client: KafkaClient) -> list[TopicPartition]:
     if chosen.topic is None and chosen.broker_id is None and not chosen.all_topics:
         raise OptionError(
             "find-hanging needs to know where to search",
@@ -312,8 +322,9 @@ def _scope(chosen: argparse.Namespace, admin: TransactionAdmin) -> list[TopicPar
         raise OptionError("--partition requires --topic", remedy="Add --topic")
     # A broker that does not exist leads no partition, so nothing would be checked and no transaction would seem to
     # hang.
-    _require_broker(chosen.broker_id, admin)
-    _require_replica(chosen, admin)
+    _require_broker(chosen.broker_id, client)
+    _require_replica(chosen, client)
     if chosen.partition is not None:
         return [TopicPartition(chosen.topic, chosen.partition)]
-    return admin.partitions([chosen.topic] if chosen.topic is not None else admin.topics(), chosen.broker_id)
+    topics = [chosen.topic] if chosen.topic is not None else all_topics(client)
+    return partitions_of(client, topics, chosen.broker_id)

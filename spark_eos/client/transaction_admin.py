@@ -15,16 +15,9 @@ from kafka.protocol.producer import WriteTxnMarkersRequest
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.client.error_table import code_name, known_code
-from spark_eos.client.inspection import (
-    FIRST_DURATION_VERSION,
-    FIRST_PATTERN_VERSION,
-    TransactionListing,
-    list_by_broker,
-    unused_name,
-)
+from spark_eos.client.inspection import FIRST_DURATION_VERSION, FIRST_PATTERN_VERSION, unused_name
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import HIDDEN_TOPIC, MISSING_TOPIC_GRACE_SECONDS, WAITED_FOR, problem_with
-from spark_eos.client.producer_scan import ActiveProducer, ProducerScan
 from spark_eos.client.response_reader import only_part
 from spark_eos.errors import (
     AuthorizationError,
@@ -116,73 +109,56 @@ def _marker_error(code: int, what: str) -> EosKafkaError:
     return BrokerError(happened, error_code=code)
 
 
-class TransactionAdmin:
-    """An administrator's requests over a client, which the caller closes."""
+def all_topics(client: KafkaClient) -> list[str]:
+    """List all topics, the internal ones included: offsets of groups hang as records do (KAFKA-13288)."""
+    return sorted(client.metadata(None))
 
-    def __init__(self, client: KafkaClient) -> None:
-        self.client = client
 
-    def topics(self) -> list[str]:
-        """List all topics, the internal ones included: offsets of groups hang as records do (KAFKA-13288)."""
-        return sorted(self.client.metadata(None))
+def sees_every_topic(client: KafkaClient) -> bool:
+    """Return whether the principal may DESCRIBE every topic, by describing one that does not exist.
 
-    def sees_every_topic(self) -> bool:
-        """Return whether the principal may DESCRIBE every topic, by describing one that does not exist.
+    Brokers silently leave out of a list of all topics what the principal may not see.
+    """
+    nobodys = unused_name(client)
+    topic = client.metadata([nobodys]).get(nobodys)
+    return topic is None or topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
-        Brokers silently leave out of a list of all topics what the principal may not see.
-        """
-        nobodys = unused_name(self.client)
-        topic = self.client.metadata([nobodys]).get(nobodys)
-        return topic is None or topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
-    def broker_ids(self) -> list[int]:
-        self.client.metadata([])
-        return sorted(broker.node_id for broker in self.client.brokers())
+def broker_ids(client: KafkaClient) -> list[int]:
+    client.metadata([])
+    return sorted(broker.node_id for broker in client.brokers())
 
-    def partitions(self, topics: Collection[str], broker_id: int | None = None) -> list[TopicPartition]:
-        """List the partitions of topics that exist; of a broker, the partitions of its replicas."""
-        if not topics:
-            return []
-        # `topics()` has usually just requested all of them.
-        recent = self.client.require_topics(topics, need_leaders=False, max_age_ms=_RECENT_MS).values()
-        return [
-            TopicPartition(topic.name, number)
-            for topic in recent
-            for number, partition in topic.partitions.items()
-            if broker_id is None or broker_id in partition.replicas
-        ]
 
-    def replicas(self, topic: str, partition: int | None = None) -> list[int]:
-        """List the brokers with a replica of a partition, or of any of a topic; none of a partition that is unknown."""
-        found = self.client.require_topics([topic], need_leaders=False)[topic].partitions
-        wanted = found if partition is None else found.keys() & {partition}
-        return sorted({broker for number in wanted for broker in found[number].replicas})
+def partitions_of(client: KafkaClient, topics: Collection[str], broker_id: int | None = None) -> list[TopicPartition]:
+    """List the partitions of topics that exist; of a broker, the partitions of its replicas."""
+    if not topics:
+        return []
+    # `all_topics` has usually just requested all of them.
+    recent = client.require_topics(topics, need_leaders=False, max_age_ms=_RECENT_MS).values()
+    return [
+        TopicPartition(topic.name, number)
+        for topic in recent
+        for number, partition in topic.partitions.items()
+        if broker_id is None or broker_id in partition.replicas
+    ]
 
-    def describe_producers(
-        self, topic_partitions: Collection[TopicPartition], broker_id: int | None = None
-    ) -> dict[TopicPartition, list[ActiveProducer]]:
-        """Describe all producers of partitions, as their leaders know them or as one broker does."""
-        return ProducerScan(self.client, broker_id).run(topic_partitions)
 
-    def list_transactions(
-        self,
-        *,
-        producer_ids: Collection[int] = (),
-        states: Collection[str] = (),
-        duration_ms: int | None = None,
-        id_pattern: str | None = None,
-    ) -> list[TransactionListing]:
-        if duration_ms is not None:
-            self._require_filter("duration", FIRST_DURATION_VERSION, "3.8")
-        if id_pattern is not None:
-            self._require_filter("pattern", FIRST_PATTERN_VERSION, "4.1")
-        return list_by_broker(
-            self.client, states=states, producer_ids=producer_ids, duration_ms=duration_ms, id_pattern=id_pattern
-        )
+def replicas_of(client: KafkaClient, topic: str, partition: int | None) -> list[int]:
+    """List the brokers with a replica of a partition, or of any of a topic; none of a partition that is unknown."""
+    found = client.require_topics([topic], need_leaders=False)[topic].partitions
+    wanted = found if partition is None else found.keys() & {partition}
+    return sorted({broker for number in wanted for broker in found[number].replicas})
 
-    def _require_filter(self, what: str, version: int, kafka: str) -> None:
+
+def require_filters(client: KafkaClient, duration_ms: int | None, id_pattern: str | None) -> None:
+    """Raise `UnsupportedError` if the brokers ignore one of the given filters of ListTransactions."""
+    for what, value, version, kafka in (
+        ("duration", duration_ms, FIRST_DURATION_VERSION, "3.8"),
+        ("pattern", id_pattern, FIRST_PATTERN_VERSION, "4.1"),
+    ):
         try:
-            self.client.api_version(ListTransactionsRequest, min_version=version)
+            if value is not None:
+                client.api_version(ListTransactionsRequest, min_version=version)
         except UnsupportedError as error:
             raise UnsupportedError(
                 f"The brokers cannot filter transactions by {what}: Kafka {kafka} is the first that does",
@@ -190,33 +166,34 @@ class TransactionAdmin:
                 remedy="List all transactions and filter the output",
             ) from error
 
-    def write_end_marker(
-        self,
-        topic_partition: TopicPartition,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        *,
-        commit: bool,
-    ) -> None:
-        """Have the partition's leader write the marker that commits or aborts the producer's open transaction there.
 
-        A marker whose response was lost is not sent again: the producer may have begun a new transaction under the same
-        epoch. Raises `UnansweredError` then, and `TopicError`, `AuthorizationError`, `UnsupportedError` or
-        `BrokerError` if the broker refuses.
-        """
-        what = f"WriteTxnMarkers for {topic_partition}"
-        deadline = self.client.deadline()
-        missing_until = min(deadline, self.client.runtime.clock.monotonic() + MISSING_TOPIC_GRACE_SECONDS)
-        attempt = 0
-        while True:
-            leader, code = _leader_of(self.client, topic_partition)
-            if leader is not None:
-                request = _marker_request(topic_partition, producer_id, producer_epoch, coordinator_epoch, commit)
-                code = _send_marker(self.client, leader, request, what)
-            if code == ErrorCode.NONE:
-                return
-            until = missing_until if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else deadline
-            if code not in _RETRIED or not self.client.back_off(attempt, until):
-                raise _marker_error(code, what)
-            attempt += 1
+def write_end_marker(
+    client: KafkaClient,
+    topic_partition: TopicPartition,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    *,
+    commit: bool,
+) -> None:
+    """Have the partition's leader write the marker that commits or aborts the producer's open transaction there.
+
+    A marker whose response was lost is not sent again: the producer may have begun a new transaction under the same
+    epoch. Raises `UnansweredError` then, and `TopicError`, `AuthorizationError`, `UnsupportedError` or `BrokerError`
+    if the broker refuses.
+    """
+    what = f"WriteTxnMarkers for {topic_partition}"
+    deadline = client.deadline()
+    missing_until = min(deadline, client.runtime.clock.monotonic() + MISSING_TOPIC_GRACE_SECONDS)
+    attempt = 0
+    while True:
+        leader, code = _leader_of(client, topic_partition)
+        if leader is not None:
+            request = _marker_request(topic_partition, producer_id, producer_epoch, coordinator_epoch, commit)
+            code = _send_marker(client, leader, request, what)
+        if code == ErrorCode.NONE:
+            return
+        until = missing_until if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else deadline
+        if code not in _RETRIED or not client.back_off(attempt, until):
+            raise _marker_error(code, what)
+        attempt += 1

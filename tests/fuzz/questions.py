@@ -14,7 +14,7 @@ from spark_eos.client.offset_lookup import LogPoint, OffsetLookup
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.producer_scan import ProducerScan
 from spark_eos.client.topics import create_topic, describe_topic_config
-from spark_eos.client.transaction_admin import TransactionAdmin
+from spark_eos.client.transaction_admin import broker_ids, partitions_of, write_end_marker
 from spark_eos.client.transactions import end_txns, init_producer_id
 from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.open_transaction import OpenTransaction
@@ -104,10 +104,9 @@ def _producers(client: KafkaClient) -> None:
 
 
 def _marker(client: KafkaClient) -> None:
-    admin = TransactionAdmin(client)
-    admin.broker_ids()
-    admin.partitions([TOPIC], 1)
-    admin.write_end_marker(PLACE, 77, 0, 0, commit=True)
+    broker_ids(client)
+    partitions_of(client, [TOPIC], 1)
+    write_end_marker(client, PLACE, 77, 0, 0, commit=True)
 
 
 def _end(client: KafkaClient) -> None:

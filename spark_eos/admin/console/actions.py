@@ -13,7 +13,6 @@ from spark_eos.admin.decision_operator import CHANGED, DecisionOperator, Plan, R
 from spark_eos.admin.inventory import read_inventory
 from spark_eos.admin.transactions_end import EndPlan, plan_abort, plan_force_terminate
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import OptionError
 from spark_eos.runtime import now_ms
 from spark_eos.sink.cluster import KafkaCluster
@@ -80,7 +79,6 @@ class Actions:
             self.documents.collector.look_again()
 
     def _end_plan(self, client: KafkaClient, action: Mapping[str, Any], findings: list[str]) -> EndPlan:
-        admin = TransactionAdmin(client)
         reach = {
             "bootstrap_server": self.documents.chosen.bootstrap_server,
             "command_config": self.documents.chosen.command_config,
@@ -94,10 +92,10 @@ class Actions:
                 commit=action.get("commit") is True,
                 **reach,
             )
-            return plan_abort(chosen, admin, now_ms(self.documents.clock), findings.append)
+            return plan_abort(chosen, client, now_ms(self.documents.clock), findings.append)
         if action.get("kind") == "force-terminate":
             chosen = argparse.Namespace(transactional_id=_text(action, "id"), **reach)
-            return plan_force_terminate(chosen, admin, findings.append)
+            return plan_force_terminate(chosen, client, findings.append)
         raise OptionError(f"There is no action {action.get('kind')!r}")
 
     def _decision_plan(

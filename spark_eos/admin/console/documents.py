@@ -21,7 +21,6 @@ from spark_eos.admin.timeline_page import document_of, summary_of
 from spark_eos.admin.transactions_view import described
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup
-from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import EosKafkaError, OptionError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.positions import LATEST
@@ -111,7 +110,7 @@ class Documents:
     def transaction(self, transactional_id: str) -> dict[str, Any]:
         self.collector.watch()
         with self._lock:
-            coordinator_id, found = described(TransactionAdmin(self._client), transactional_id)
+            coordinator_id, found = described(self._client, transactional_id)
         history = self.collector.history.matching(transactional_id).get(transactional_id, ())
         document = views.transaction_document(self._view(), transactional_id, coordinator_id, found, history)
         return {**document, "poll": self.poll()}

@@ -8,7 +8,6 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from spark_eos.admin.transactions_view import is_listed as is_in_table
 from spark_eos.client.inspection import TransactionListing
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer_scan import ProducerScan
-from spark_eos.client.transaction_admin import TransactionAdmin
+from spark_eos.client.transaction_admin import all_topics, partitions_of
 from spark_eos.errors import UnsupportedError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.operator_commands import OperatorCommands
@@ -128,10 +127,8 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-@contextmanager
-def admin_of(address: str) -> Iterator[TransactionAdmin]:
-    with KafkaClient(ClientOptions(tuple(address.split(",")))) as client:
-        yield TransactionAdmin(client)
+def client_of(address: str) -> KafkaClient:
+    return KafkaClient(ClientOptions(tuple(address.split(","))))
 
 
 # Output
@@ -353,7 +350,7 @@ def test_describe_says_that_a_clock_is_wrong(
     open_up(session, topic)
     chosen = parsed(f"eos-kafka transactions describe --transactional-id {session.transactional_id}")
     with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
-        transactions_view.describe(chosen, TransactionAdmin(client), now_ms() + hours * 3_600_000)
+        transactions_view.describe(chosen, client, now_ms() + hours * 3_600_000)
     assert ("The clocks of this machine and of broker 1 differ" in capsys.readouterr().err) == is_wrong
 
 
@@ -449,8 +446,8 @@ def test_live_transaction_is_explained_and_not_counted_as_hanging(
 def test_producer_unknown_to_every_coordinator_is_hanging(kafka: Kafka, session: RawSession, topic: str) -> None:
     """A producer id without a transactional id is what remains when the transactional id expires."""
     hang(session, topic, Identity(987_654_321, 3))
-    with admin_of(kafka.bootstrap_servers) as admin:
-        [found] = find_open(admin.client, [TopicPartition(topic, 0)])
+    with client_of(kafka.bootstrap_servers) as client:
+        [found] = find_open(client, [TopicPartition(topic, 0)])
     assert (found.verdict, found.owners) == (HangingVerdict.HANGING, ())
     assert "no broker lists a transactional id with producer id 987654321" in found.coordinator_says
     assert "can see all transactional ids" in found.why
@@ -462,8 +459,8 @@ def test_producer_unknown_to_every_coordinator_is_hanging(kafka: Kafka, session:
 def test_transaction_exactly_at_the_age_limit_is_not_reported(address: str, topic: str, session: RawSession) -> None:
     hang(session, topic)
     place = TopicPartition(topic, 0)
-    with admin_of(address) as admin:
-        [found] = find_open(admin.client, [place])
+    with client_of(address) as client:
+        [found] = find_open(client, [place])
     limit_ms = found.transaction.producer.last_timestamp_ms + 60_000
     assert [is_in_table(found, 60_000, limit_ms + more_ms) for more_ms in (0, 1)] == [False, True]
     assert found.age_ms(limit_ms) is None, "a time that a client chose is no age"
@@ -492,8 +489,8 @@ def test_transaction_that_ends_during_the_search_is_not_hanging(
         return asked(*arguments, **filters)
 
     monkeypatch.setattr(judge, "list_by_broker", end_first)
-    with admin_of(address) as admin:
-        [found] = find_open(admin.client, [TopicPartition(topic, 0)])
+    with client_of(address) as client:
+        [found] = find_open(client, [TopicPartition(topic, 0)])
     assert found.verdict is HangingVerdict.ENDED
 
 
@@ -501,7 +498,7 @@ def test_id_unlisted_while_its_coordinator_moves_is_not_hanging(
     address: str, topic: str, session: RawSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_up(session, topic)
-    with admin_of(address) as admin:
+    with client_of(address) as client:
         listed = judge.list_by_broker
         is_asked: list[bool] = []
 
@@ -510,7 +507,7 @@ def test_id_unlisted_while_its_coordinator_moves_is_not_hanging(
             return [] if len(is_asked) == 1 else listed(client, **filters)
 
         monkeypatch.setattr(judge, "list_by_broker", answer)
-        [found] = find_open(admin.client, [TopicPartition(topic, 0)])
+        [found] = find_open(client, [TopicPartition(topic, 0)])
     assert found.verdict is HangingVerdict.LIVE
 
 
@@ -520,10 +517,10 @@ def test_broker_search_covers_all_topics(kafka: Kafka, session: RawSession) -> N
     assert kafka.run("find-hanging", "--broker-id", "1", *ANY_AGE) == ExitCode.HANGING_FOUND
     assert [topic, "2"] in [cells(line)[:2] for line in kafka.out.splitlines()]
     assert kafka.run("find-hanging", "--topic", topic, "--partition", "1", *ANY_AGE) == ExitCode.DONE
-    with admin_of(kafka.bootstrap_servers) as admin:
-        assert {topic, "__transaction_state"} <= set(admin.topics())
-        assert len(admin.partitions(["__transaction_state"])) == 5
-        assert admin.partitions([topic], broker_id=2) == []
+    with client_of(kafka.bootstrap_servers) as client:
+        assert {topic, "__transaction_state"} <= set(all_topics(client))
+        assert len(partitions_of(client, ["__transaction_state"])) == 5
+        assert partitions_of(client, [topic], broker_id=2) == []
 
 
 def test_hidden_transaction_that_is_young_conceals_no_hanging_one(
@@ -562,8 +559,8 @@ def test_live_transaction_whose_coordinator_is_offline_is_not_called_hanging(
                 assert f"no leader has the partitions {state.partition} of the coordinators' topic" in kafka.err
                 assert kafka.run(*abort("t", "--start-offset", "0")) == ExitCode.FAILED
                 assert "Cannot tell whether the transaction" in kafka.err
-                with admin_of(cluster.bootstrap_servers) as admin:
-                    [found] = find_open(admin.client, [TopicPartition("t", 0)])
+                with client_of(cluster.bootstrap_servers) as client:
+                    [found] = find_open(client, [TopicPartition("t", 0)])
                 assert "may be offline" in found.sentence(OperatorCommands(("b:1",)), now_ms())
                 assert "operator who may see every id" not in found.sentence(OperatorCommands(("b:1",)), now_ms())
             [found] = kafka.json("find-hanging", "--topic", "t")
@@ -578,9 +575,8 @@ def test_search_of_all_topics_reports_partitions_that_it_could_not_check(
     assert kafka.run("find-hanging", "--all-topics", *ANY_AGE) == ExitCode.HANGING_FOUND
     assert [topic, "1", str(identity.producer_id)] in [cells(line)[:3] for line in kafka.out.splitlines()]
     kafka.run_advice(topic)
-    listed = TransactionAdmin.partitions
     gone = TopicPartition("deleted-meanwhile", 0)
-    monkeypatch.setattr(TransactionAdmin, "partitions", lambda *arguments: [*listed(*arguments)[:1], gone])
+    monkeypatch.setattr(transactions_view, "partitions_of", lambda *given: [*partitions_of(*given)[:1], gone])
     assert kafka.run("find-hanging", "--all-topics", *ANY_AGE) == ExitCode.FAILED
     assert "Checked 1 partition: 0 hanging transactions, 0 other open ones.\n" in kafka.err
     assert f"Not checked: {gone} (UNKNOWN_TOPIC_OR_PARTITION (3)).\n" in kafka.err
@@ -594,9 +590,9 @@ def test_topic_that_is_deleted_during_a_search_does_not_end_it() -> None:
             for place in (gone, stays):
                 hang(RawSession(client, unique("late")), place.topic)
         unreadable: dict[TopicPartition, str] = {}
-        with admin_of(cluster.bootstrap_servers) as admin:
+        with client_of(cluster.bootstrap_servers) as client:
             delete = lambda *_: cluster.delete_topic("gone")  # noqa: E731
-            [found] = find_open(admin.client, [gone, stays], report=delete, unreadable=unreadable)
+            [found] = find_open(client, [gone, stays], report=delete, unreadable=unreadable)
         assert (found.transaction.topic_partition, found.hangs) == (stays, True)
         assert unreadable == {gone: "UNKNOWN_TOPIC_OR_PARTITION (3)"}
 
@@ -609,9 +605,9 @@ def test_broker_that_stops_during_a_search_of_its_replicas_does_not_end_it() -> 
             session = RawSession(client, "late")
             cluster.move_coordinator(1, transactional_id="late")
             hang(session, "t")
-        with admin_of(cluster.bootstrap_servers) as admin:
+        with client_of(cluster.bootstrap_servers) as client:
             stop = lambda *_: cluster.broker(2).stop()  # noqa: E731
-            [found] = find_open(admin.client, [TopicPartition("t", 0)], 2, report=stop)
+            [found] = find_open(client, [TopicPartition("t", 0)], 2, report=stop)
         assert found.hangs
 
 
@@ -684,12 +680,12 @@ def test_list_covers_several_brokers_and_follows_coordinator_moves(capsys: pytes
         found = {each["transactional_id"]: each["coordinator_id"] for each in kafka.json("list")}
         assert found == {name: cluster.coordinator(transactional_id=name) for name in names}
         assert len(set(found.values())) > 1
-        with admin_of(cluster.bootstrap_servers) as admin:
+        with client_of(cluster.bootstrap_servers) as client:
             for broker in (1, 2, 3):
                 cluster.move_coordinator(broker, transactional_id="id-0")
                 cluster.move_leader(("t", 0), broker)
-                assert described(admin, "id-0")[0] == broker
-                assert admin.describe_producers([TopicPartition("t", each) for each in range(3)]) == {
+                assert described(client, "id-0")[0] == broker
+                assert ProducerScan(client).run([TopicPartition("t", each) for each in range(3)]) == {
                     TopicPartition("t", each): [] for each in range(3)
                 }
 
@@ -802,12 +798,12 @@ def test_force_terminate_ends_what_has_a_timeout_that_brokers_no_longer_allow(
 ) -> None:
     """The id was made before `transaction.max.timeout.ms` was lowered."""
     open_up(session, topic)
-    with admin_of(kafka.bootstrap_servers) as admin:
-        found = described(admin, session.transactional_id)[1]
+    with client_of(kafka.bootstrap_servers) as client:
+        found = described(client, session.transactional_id)[1]
         assert transactions_end._effect(found).startswith("abort the open transaction of ")
         ending = replace(found, state="PrepareCommit")
         assert transactions_end._effect(ending).startswith("wait for the end of the transaction of ")
-        transactions_end._fence(admin, replace(found, transaction_timeout_ms=86_400_000))
+        transactions_end._fence(client, replace(found, transaction_timeout_ms=86_400_000))
     assert session.describe().transaction_state == "Empty"
 
 

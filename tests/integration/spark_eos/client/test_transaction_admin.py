@@ -8,7 +8,8 @@ import pytest
 from broker_core import Disconnect, EmbeddedBroker, Error
 from broker_core.types import TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.transaction_admin import TransactionAdmin
+from spark_eos.client.producer_scan import ProducerScan
+from spark_eos.client.transaction_admin import broker_ids, write_end_marker
 from spark_eos.errors import (
     AuthorizationError,
     BrokerError,
@@ -23,22 +24,22 @@ PLACE = TopicPartition("t", 0)
 
 
 @pytest.fixture
-def admin(kafka_address: str) -> Iterator[TransactionAdmin]:
+def client(kafka_address: str) -> Iterator[KafkaClient]:
     with KafkaClient(ClientOptions((kafka_address,))) as client:
-        yield TransactionAdmin(client)
+        yield client
 
 
-def test_retriable_errors_are_retried(admin: TransactionAdmin) -> None:
+def test_retriable_errors_are_retried(client: KafkaClient) -> None:
     """New topics and moving leaders cause these errors; after two seconds of retries the error is raised."""
     with pytest.raises(TopicError, match="UNKNOWN_TOPIC_OR_PARTITION"):
-        admin.describe_producers([TopicPartition(f"none-{uuid.uuid4().hex}", 0)])
+        ProducerScan(client).run([TopicPartition(f"none-{uuid.uuid4().hex}", 0)])
     with pytest.raises(UnansweredError):
-        admin.describe_producers([PLACE], broker_id=77)
+        ProducerScan(client, 77).run([PLACE])
 
 
-def test_marker_for_a_missing_partition_is_refused(admin: TransactionAdmin) -> None:
+def test_marker_for_a_missing_partition_is_refused(client: KafkaClient) -> None:
     with pytest.raises(TopicError, match="UNKNOWN_TOPIC_OR_PARTITION.*Correct the topic name"):
-        admin.write_end_marker(TopicPartition(f"none-{uuid.uuid4().hex}", 0), 1, 0, 0, commit=False)
+        write_end_marker(client, TopicPartition(f"none-{uuid.uuid4().hex}", 0), 1, 0, 0, commit=False)
 
 
 @pytest.fixture
@@ -49,9 +50,9 @@ def kafka() -> Iterator[EmbeddedBroker]:
 
 
 @pytest.fixture
-def embedded(kafka: EmbeddedBroker) -> Iterator[TransactionAdmin]:
+def embedded(kafka: EmbeddedBroker) -> Iterator[KafkaClient]:
     with KafkaClient(ClientOptions(tuple(kafka.bootstrap_servers.split(",")))) as client:
-        yield TransactionAdmin(client)
+        yield client
 
 
 def markers(kafka: EmbeddedBroker) -> list[str | None]:
@@ -63,18 +64,18 @@ def markers(kafka: EmbeddedBroker) -> list[str | None]:
     "code", ["NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_OR_PARTITION", "COORDINATOR_LOAD_IN_PROGRESS"]
 )
 def test_marker_that_was_not_written_is_sent_again(
-    kafka: EmbeddedBroker, embedded: TransactionAdmin, code: str, commit: bool
+    kafka: EmbeddedBroker, embedded: KafkaClient, code: str, commit: bool
 ) -> None:
     with kafka.fault(api="WriteTxnMarkers", action=Error(code), times=2) as fault:
-        embedded.write_end_marker(PLACE, 1, 0, 0, commit=commit)
+        write_end_marker(embedded, PLACE, 1, 0, 0, commit=commit)
     assert fault.hits == 2
     assert markers(kafka) == ["COMMIT" if commit else "ABORT"]
 
 
-def test_marker_is_sent_to_the_new_leader(kafka: EmbeddedBroker, embedded: TransactionAdmin) -> None:
-    embedded.write_end_marker(PLACE, 1, 0, 0, commit=False)
+def test_marker_is_sent_to_the_new_leader(kafka: EmbeddedBroker, embedded: KafkaClient) -> None:
+    write_end_marker(embedded, PLACE, 1, 0, 0, commit=False)
     kafka.move_leader(PLACE, 3 - kafka.leader(PLACE))
-    embedded.write_end_marker(PLACE, 1, 1, 0, commit=False)
+    write_end_marker(embedded, PLACE, 1, 1, 0, commit=False)
     assert markers(kafka) == ["ABORT", "ABORT"]
 
 
@@ -83,15 +84,15 @@ def test_marker_is_sent_to_the_new_leader(kafka: EmbeddedBroker, embedded: Trans
     "action", [Disconnect(), Error("REQUEST_TIMED_OUT"), Error("NOT_ENOUGH_REPLICAS_AFTER_APPEND")], ids=str
 )
 def test_marker_with_a_lost_response_is_not_sent_again(
-    kafka: EmbeddedBroker, embedded: TransactionAdmin, action: Disconnect | Error, commit: bool
+    kafka: EmbeddedBroker, embedded: KafkaClient, action: Disconnect | Error, commit: bool
 ) -> None:
     """Between two markers the producer may begin another transaction under the same epoch."""
-    embedded.broker_ids()
+    broker_ids(embedded)
     with (
         kafka.fault(api="WriteTxnMarkers", action=action) as fault,
         pytest.raises(UnansweredError, match="describe-producers"),
     ):
-        embedded.write_end_marker(PLACE, 1, 0, 0, commit=commit)
+        write_end_marker(embedded, PLACE, 1, 0, 0, commit=commit)
     assert fault.hits == 1
 
 
@@ -107,8 +108,8 @@ def test_marker_with_a_lost_response_is_not_sent_again(
     ],
 )
 def test_broker_refusal_is_reported_as_an_error_of_this_package(
-    kafka: EmbeddedBroker, embedded: TransactionAdmin, code: str, family: type[EosKafkaError], words: str
+    kafka: EmbeddedBroker, embedded: KafkaClient, code: str, family: type[EosKafkaError], words: str
 ) -> None:
     with kafka.fault(api="WriteTxnMarkers", action=Error(code)) as fault, pytest.raises(family, match=words):
-        embedded.write_end_marker(PLACE, 1, 0, 0, commit=False)
+        write_end_marker(embedded, PLACE, 1, 0, 0, commit=False)
     assert fault.hits == 1
