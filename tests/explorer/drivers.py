@@ -10,7 +10,7 @@ from spark_eos.sink.protocol.action_table import Settlement
 from spark_eos.sink.protocol.commit import abort, commit
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.rerun_checks import rolled_back_error
-from spark_eos.sink.protocol.settlement import course_of_task
+from spark_eos.sink.protocol.settlement import must_task_write
 from spark_eos.sink.protocol.state import QueryRun
 from tests.explorer.model import DECISIONS, PREFIXES, QUERY
 
@@ -68,4 +68,4 @@ class RunDriver:
             return "WRITE"
         if earlier.micro_batch > micro_batch:
             raise rolled_back_error(earlier, micro_batch)
-        return (await course_of_task(earlier, split, self._policy)).name
+        return "WRITE" if await must_task_write(earlier, split, self._policy) else "SKIP"

@@ -17,7 +17,6 @@ record that they were completed, and need no other proof.
 import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
-from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from broker_core.errors import ErrorCode
@@ -89,13 +88,6 @@ FATES: Final[Mapping[tuple[TransactionState, bool, int], FateRule]] = {
     (TransactionState.COMPLETE_ABORT, False, 0): FateRule(Fate.LOST, "fate 3"),
     (TransactionState.COMPLETE_ABORT, True, 1): FateRule(Fate.LOST, "fate 3"),
 }
-
-
-class Course(Enum):
-    """What a task of a decided micro-batch has to do."""
-
-    WRITE = auto()
-    SKIP = auto()
 
 
 async def settle(decision: Decision) -> Settlement:
@@ -279,32 +271,30 @@ async def _commit_all(decision: Decision, prepared: Sequence[PreparedTransaction
     return len(committed) == len(prepared)
 
 
-async def course_of_task(decision: Decision, split: int, policy: OnLostTransaction) -> Course:
-    """Return what a task of a decided micro-batch has to do, from its own transaction alone if that is enough.
+async def must_task_write(decision: Decision, split: int, policy: OnLostTransaction) -> bool:
+    """Return whether a task of a decided micro-batch writes, from its own transaction alone if that is enough.
 
     The driver makes the final check: what is written although the decision took effect is compared with it and dropped.
     So a task writes if it cannot tell. Only an open transaction does not wait for the driver, and the micro-batch is
     settled at once: it could time out before all rows are written again.
     """
     if decision.completed_at_ms is not None or decision.is_skipped:
-        return Course.SKIP
+        return False
     own = [transaction for transaction in decision.transactions if transaction.split == split]
     fates = set((await fates_of(own)).values())
     if Fate.OPEN in fates:
-        return course_of(await settle(decision), split, policy)
-    return Course.SKIP if fates == {Fate.COMMITTED} else Course.WRITE
+        return must_write(await settle(decision), split, policy)
+    return fates != {Fate.COMMITTED}
 
 
-def course_of(settlement: Settlement, split: int, policy: OnLostTransaction) -> Course:
-    """Return what a task has to do; raise `LostTransactionError` if neither writing nor skipping is safe."""
+def must_write(settlement: Settlement, split: int, policy: OnLostTransaction) -> bool:
+    """Return whether a task writes its rows; raise `LostTransactionError` if neither writing nor skipping is safe."""
     action = settlement.action
-    if action is SettlementAction.CLOSED:
-        return Course.SKIP
-    if action is SettlementAction.WRITE_AGAIN:
-        return Course.WRITE
+    if action in (SettlementAction.CLOSED, SettlementAction.WRITE_AGAIN):
+        return action is SettlementAction.WRITE_AGAIN
     if action is not SettlementAction.WRITE_LOST or policy is OnLostTransaction.FAIL:
         raise lost_error(settlement)
-    return Course.WRITE if split in {transaction.split for transaction in settlement.lost} else Course.SKIP
+    return split in {transaction.split for transaction in settlement.lost}
 
 
 def lost_error(settlement: Settlement) -> TransactionError:

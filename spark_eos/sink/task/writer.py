@@ -18,7 +18,7 @@ from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, Ta
 from spark_eos.sink.performing import perform
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.rerun_checks import check_topic, check_write, rolled_back_error
-from spark_eos.sink.protocol.settlement import Course, course_of_task
+from spark_eos.sink.protocol.settlement import must_task_write
 from spark_eos.sink.task.batching import CHUNK_BYTES, BatchBuilder, PlacedBatches, RowCounter, gather, given_timestamps
 from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet
 from spark_eos.sink.task.transaction import TaskTransaction
@@ -82,19 +82,19 @@ class TaskWriter:
             raise rolled_back_error(earlier, self.place.micro_batch)
         check_write(earlier, self.place.run, self.place.write)
         failpoints.reach("task.before_settle", self.place.micro_batch)
-        course = perform(self.cluster, course_of_task(earlier, self.place.split, self.options.on_lost_transaction))
+        must_write = perform(self.cluster, must_task_write(earlier, self.place.split, self.options.on_lost_transaction))
         failpoints.reach("task.settled", self.place.micro_batch)
         # For a job this is unexpected: its name was used before, and nothing of what it computed is written.
-        level = logging.WARNING if self.options.job_id is not None and course is Course.SKIP else logging.INFO
+        level = logging.WARNING if self.options.job_id is not None and not must_write else logging.INFO
         logger.log(
             level,
             "task %s: decided by run %s at %s, now %s",
             self.place,
             earlier.run,
             utc(earlier.decided_at_ms),
-            course.name,
+            "WRITE" if must_write else "SKIP",
         )
-        if course is Course.WRITE:
+        if must_write:
             return False
         if not earlier.is_skipped:
             check_topic(earlier, self.options.topic, is_job=self.options.job_id is not None)

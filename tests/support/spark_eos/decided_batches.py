@@ -6,7 +6,7 @@ from spark_eos.admin.command import _parser
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.messages import TaskMessage
-from spark_eos.sink.protocol.settlement import Course, course_of
+from spark_eos.sink.protocol.settlement import must_write
 from tests.support.spark_eos.driving import LogOn, log_of, settle
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import committer_of, decision_of, prepare, repeated
@@ -48,7 +48,7 @@ def restart(cluster: MemoryCluster, micro_batch: int = 3) -> list[TaskMessage]:
     """Run the micro-batch again as a restarted query does: each task checks first, then the driver commits."""
     messages: list[TaskMessage] = []
     for split in (0, 1):
-        if course_of(settle(cluster, newest(cluster)), split, OnLostTransaction.FAIL) is Course.SKIP:
+        if not must_write(settle(cluster, newest(cluster)), split, OnLostTransaction.FAIL):
             messages += repeated("run2", micro_batch, (split,))
         else:
             messages += prepare(cluster, micro_batch, "run2", (split,))

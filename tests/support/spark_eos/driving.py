@@ -25,7 +25,7 @@ def driven(function: Callable[..., Coroutine[Any, Any, R]]) -> Callable[..., R]:
 settle = driven(settlement.settle)
 fates_of = driven(settlement.fates_of)
 end_all = driven(settlement.end_all)
-course_of_task = driven(settlement.course_of_task)
+must_task_write = driven(settlement.must_task_write)
 logged_fates = driven(log_fates.logged_fates)
 describe_prepared = driven(descriptions.describe_prepared)
 verify = driven(verification.verify)

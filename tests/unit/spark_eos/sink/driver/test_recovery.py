@@ -18,8 +18,8 @@ from spark_eos.sink.protocol import settlement
 from spark_eos.sink.protocol.action_table import Fate
 from spark_eos.sink.protocol.answers import BatchTrace, CommittedView, Description
 from spark_eos.sink.protocol.log_fates import seen_fate
-from spark_eos.sink.protocol.settlement import FATES, Course, course_of, described_fate
-from tests.support.spark_eos.driving import course_of_task, end_all, logged_fates, settle
+from spark_eos.sink.protocol.settlement import FATES, described_fate, must_write
+from tests.support.spark_eos.driving import end_all, logged_fates, must_task_write, settle
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 
 S = TransactionState
@@ -154,7 +154,7 @@ def test_outcome_without_coordinator_and_log_is_unknown_and_nothing_is_written(c
     assert settled.unknown == (one,) and not settled.took_effect and not settled.took_no_effect
     for policy in OnLostTransaction:
         with pytest.raises(LostTransactionError, match="fate unknown"):
-            course_of(settled, 0, policy)
+            must_write(settled, 0, policy)
 
 
 def test_partial_loss_stops_with_a_report_or_rewrites_the_lost_tasks(cluster: MemoryCluster) -> None:
@@ -164,9 +164,9 @@ def test_partial_loss_stops_with_a_report_or_rewrites_the_lost_tasks(cluster: Me
     settled = settle(cluster, _decision(one, two))
     assert (settled.committed, settled.lost) == ((one,), (two,))
     with pytest.raises(LostTransactionError, match=r"1 of its 2 transactions \(4 of 7 records\).*two.*t-1@0\.\.3"):
-        course_of(settled, 0, OnLostTransaction.FAIL)
-    courses = [course_of(settled, split, OnLostTransaction.REWRITE) for split in (0, 1, 2)]
-    assert courses == [Course.SKIP, Course.WRITE, Course.SKIP]
+        must_write(settled, 0, OnLostTransaction.FAIL)
+    writes = [must_write(settled, split, OnLostTransaction.REWRITE) for split in (0, 1, 2)]
+    assert writes == [False, True, False]
 
 
 def test_total_loss_is_rewritten_under_both_policies(cluster: MemoryCluster) -> None:
@@ -174,7 +174,7 @@ def test_total_loss_is_rewritten_under_both_policies(cluster: MemoryCluster) -> 
     cluster.time_out("one")
     cluster.time_out("two")
     settled = settle(cluster, decision)
-    assert {course_of(settled, 0, policy) for policy in OnLostTransaction} == {Course.WRITE}
+    assert {must_write(settled, 0, policy) for policy in OnLostTransaction} == {True}
 
 
 # Seed 4023 of the simulation: the query stopped over transactions that were committed.
@@ -225,7 +225,7 @@ def test_records_above_the_last_stable_offset_are_unresolved_and_not_lost(
     for policy in OnLostTransaction:
         so_far = "two .*The lost transactions stay lost" if others_lost and not raises else "Nothing is lost so far"
         with pytest.raises(TransactionError, match=so_far) as caught:
-            course_of(settled, 0, policy)
+            must_write(settled, 0, policy)
         assert not isinstance(caught.value, LostTransactionError)
     if not raises:
         cluster.time_out("foreign")
@@ -374,9 +374,9 @@ def test_task_looks_up_its_own_transaction(
         elif letter == "L":
             cluster.time_out(each.transactional_id)
     cluster.calls.clear()
-    found = [course_of_task(cluster, decision, split, policy).name[0] for split in range(len(letters))]
+    found = ["SW"[must_task_write(cluster, decision, split, policy)] for split in range(len(letters))]
     assert "".join(found) == courses
     asked = [int(call.split()[1]) for call in cluster.calls if call.startswith("describe")]
     assert asked[: len(described)] == described[: len(asked)]
-    assert course_of_task(cluster, decision, 7, policy) is Course.WRITE, "the task had no rows then"
-    assert course_of_task(cluster, replace(decision, completed_at_ms=1), 7, policy) is Course.SKIP
+    assert must_task_write(cluster, decision, 7, policy), "the task had no rows then"
+    assert not must_task_write(cluster, replace(decision, completed_at_ms=1), 7, policy)

@@ -17,7 +17,7 @@ from spark_eos.sink.decision import OperatorAction as Word
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import descriptions, settlement
 from spark_eos.sink.protocol.action_table import Fate, SettlementAction, action_for, rule_for
-from spark_eos.sink.protocol.settlement import Course, course_of
+from spark_eos.sink.protocol.settlement import must_write
 from tests.support.spark_eos.driving import end_all, settle
 from tests.support.spark_eos.interceptors import before, instead
 from tests.support.spark_eos.sink_cluster import MemoryCluster
@@ -157,7 +157,7 @@ def test_open_transactions_beside_a_loss_are_aborted_and_all_is_rewritten(
     cluster.time_out("id1")
     settled = settle(cluster, decision)
     assert settled.took_no_effect and len(settled.lost) == 3
-    assert [course_of(settled, split, policy) for split in range(3)] == [Course.WRITE] * 3
+    assert [must_write(settled, split, policy) for split in range(3)] == [True] * 3
     assert {each.state for each in cluster.ids.values()} == {TransactionState.COMPLETE_ABORT}
 
 
@@ -184,7 +184,7 @@ def test_persistently_failing_abort_stops_without_claiming_visibility(cluster: M
     account = r"task 0: open, id0 .*task 1: lost, id1 .*stay lost"
     for policy in OnLostTransaction:
         with pytest.raises(settlement.TransactionError, match=account):
-            course_of(settled, 0, policy)
+            must_write(settled, 0, policy)
 
 
 def test_open_transaction_beside_an_unknown_one_is_left_to_an_operator(cluster: MemoryCluster) -> None:
@@ -194,7 +194,7 @@ def test_open_transaction_beside_an_unknown_one_is_left_to_an_operator(cluster: 
     settled = settle(cluster, decision)
     assert cluster.ids["id0"].state is TransactionState.ONGOING
     with pytest.raises(LostTransactionError, match=r"task 1: fate unknown.*task 0: open.*HOST:PORT complete.*restart"):
-        course_of(settled, 0, OnLostTransaction.REWRITE)
+        must_write(settled, 0, OnLostTransaction.REWRITE)
     completed = settle(cluster, replace(decision, revision=1, intervention=WORDS["complete"]))
     assert [t.split for t in completed.committed] == [0]
 

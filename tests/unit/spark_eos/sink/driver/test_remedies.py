@@ -25,9 +25,8 @@ from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol.answers import CommittedOffset
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.retirement import Retirement
-from spark_eos.sink.protocol.settlement import Course
 from spark_eos.sink.protocol.state import QueryRun
-from tests.support.spark_eos.driving import LogOn, course_of_task
+from tests.support.spark_eos.driving import LogOn, must_task_write
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 
 # Not the default: a command that leaves it out finds no decision.
@@ -64,7 +63,7 @@ class Scene:
     ) -> TaskMessage:
         found = (TopicRows("t", 1, crc32(row.encode())),)
         earlier = log.pointed(micro_batch, "")
-        if earlier is not None and course_of_task(self.cluster, earlier, split, policy) is Course.SKIP:
+        if earlier is not None and not must_task_write(self.cluster, earlier, split, policy):
             return AlreadyCommitted(Place(query, run, micro_batch, split), found)
         name = str(TaskId("p", query, run, f"w{split}", 0))
         self.cluster.init_producer_id(name, 60_000)
