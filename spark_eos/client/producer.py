@@ -21,14 +21,7 @@ from spark_eos.client.produce import PartitionAnswer, produce_answers, produce_r
 from spark_eos.client.send_queue import PartitionQueue, PartitionResult, SendQueue
 from spark_eos.client.transactions import TV2, add_partitions_to_txn, end_txn
 from spark_eos.codec.encoded_batch import EncodedBatch
-from spark_eos.errors import (
-    AbortableError,
-    ClientStateError,
-    DeliveryTimeoutError,
-    EosKafkaError,
-    RecordTooLargeError,
-    UnansweredError,
-)
+from spark_eos.errors import AbortableError, DeliveryTimeoutError, EosKafkaError, RecordTooLargeError, UnansweredError
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.runtime import Pending
 
@@ -102,17 +95,9 @@ class TransactionalProducer:
         Sequences start at 0 for a producer id and epoch that is new here, and continue where the last transaction of
         this object ended for the same ones (TV1 without InitProducerId in between).
         """
-        if self._in_flight or (self._failure is None and self._queued_bytes):
-            raise ClientStateError(
-                "begin() called while records of the previous transaction are unacknowledged",
-                remedy="Call flush() or abort() first",
-            )
-        if self._spent == identity.producer:
-            raise ClientStateError(
-                "begin() called with the producer id and epoch of a transaction that failed or was aborted",
-                remedy="Use the identity that EndTxn returned (transactions V2), or get a new epoch with "
-                "InitProducerId",
-            )
+        is_over = not self._in_flight and (self._failure is not None or not self._queued_bytes)
+        assert is_over, "records of the transaction before are unacknowledged"
+        assert self._spent != identity.producer, "a transaction that failed or was aborted had this epoch"
         # Usually the next transaction writes to the same topics.
         self._leaders.keep_only({each.topic for each in self._queues})
         before = self._identity
@@ -168,8 +153,7 @@ class TransactionalProducer:
         Without `sends_end` the transaction stays open, for another process or its timeout.
         """
         identity = self._identity
-        if identity is None:
-            raise ClientStateError("abort() called without an open transaction", remedy="Call begin() first")
+        assert identity is not None, "no transaction is open"
         deadline = self._client.deadline(timeout_ms)
         self._client.transport.wait([each.pending for each in self._in_flight], deadline)
         self._drop_all()
@@ -196,8 +180,7 @@ class TransactionalProducer:
     def _check_open(self) -> OpenTransaction:
         if self._failure is not None:
             raise self._failure
-        if self._identity is None:
-            raise ClientStateError("Records sent outside of a transaction", remedy="Call begin() first")
+        assert self._identity is not None, "no transaction is open"
         return self._identity
 
     def _step(self, *, waits: bool) -> None:
