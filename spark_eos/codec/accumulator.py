@@ -85,11 +85,8 @@ class RecordAccumulator(Generic[Place]):
         self._numbers: dict[Place, int] = {}
         # Indexed by a place's number: the contents of its open batch, and how large it may become.
         self._parts: list[list[bytes]] = []
-        self._sizes = np.zeros(0, np.int64)
-        self._counts = np.zeros(0, np.int64)
-        self._firsts_ms = np.zeros(0, np.int64)
-        self._lasts_ms = np.zeros(0, np.int64)
-        self._budgets = np.zeros(0, np.int64)
+        self._numbered = np.zeros((5, 0), np.int64)
+        self._sizes, self._counts, self._firsts_ms, self._lasts_ms, self._budgets = self._numbered
         # The oldest is first. A plain dict would skip all removed entries to find its first entry.
         self._opened: OrderedDict[int, None] = OrderedDict()
         self.open_bytes = 0
@@ -148,12 +145,8 @@ class RecordAccumulator(Generic[Place]):
             self._numbers.update(zip(fresh, range(len(self._places), len(self._places) + len(fresh)), strict=True))
             self._places += fresh
             self._parts += [[] for _ in fresh]
-            more = np.zeros(len(fresh), np.int64)
-            self._sizes = np.concatenate([self._sizes, more])
-            self._counts = np.concatenate([self._counts, more])
-            self._firsts_ms = np.concatenate([self._firsts_ms, more])
-            self._lasts_ms = np.concatenate([self._lasts_ms, more])
-            self._budgets = np.concatenate([self._budgets, more])
+            self._numbered = np.concatenate([self._numbered, np.zeros((5, len(fresh)), np.int64)], axis=1)
+            self._sizes, self._counts, self._firsts_ms, self._lasts_ms, self._budgets = self._numbered
             numbers = list(map(self._numbers.get, places))
         return np.array(numbers, np.int64)
 
