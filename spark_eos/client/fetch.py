@@ -16,7 +16,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NoReturn, TypeVar
+from typing import Final, TypeVar
 from uuid import UUID
 
 from kafka.protocol.consumer import FetchRequest, FetchResponse
@@ -309,13 +309,10 @@ class RangeFetch:
         end_offset = answer.end_offset if answer.end_offset >= 0 else None
         if not known.survives(end_offset):
             self._epoch_check.forget()
-            self._tell_of_the_cut(position, end_offset)
+            earliest, latest = (self._edge(edge, self._isolation) for edge in (EARLIEST, LATEST))
+            raise OffsetsGoneError(Gone.LOG_TRUNCATED, position, earliest, latest, end_offset)
         self._epoch_check.agree(self._leader_epoch)
         return True
-
-    def _tell_of_the_cut(self, position: int, cut_at: int | None) -> NoReturn:
-        earliest, end_offset = (self._edge(edge, self._isolation) for edge in (EARLIEST, LATEST))
-        raise OffsetsGoneError(Gone.LOG_TRUNCATED, position, earliest, end_offset, cut_at)
 
 
 def read_chunk(

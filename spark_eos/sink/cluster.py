@@ -40,9 +40,7 @@ from spark_eos.sink.protocol.answers import (
 )
 
 logger = logging.getLogger(__name__)
-_LOOK: Final = FetchLimits(
-    max_bytes=1 << 20, partition_max_bytes=1 << 16, min_bytes=1, max_wait_ms=500, poll_timeout_ms=60_000
-)
+_LOOK: Final = FetchLimits(max_bytes=1 << 20, partition_max_bytes=1 << 16)
 _SCAN: Final = replace(_LOOK, max_bytes=8 << 20, partition_max_bytes=4 << 20)
 # The next response is requested while this one is read, and must not be waited for when nothing more is needed.
 _MARKER_SCAN: Final = replace(_LOOK, max_wait_ms=1)

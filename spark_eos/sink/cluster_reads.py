@@ -30,9 +30,7 @@ logger = logging.getLogger(__name__)
 
 _ELECTION_MS: Final = 10_000
 # If nothing is visible yet, the response shows that and need not be delayed.
-_LOOK: Final = FetchLimits(
-    max_bytes=8 << 20, partition_max_bytes=1 << 16, min_bytes=1, max_wait_ms=1, poll_timeout_ms=60_000
-)
+_LOOK: Final = FetchLimits(max_bytes=8 << 20, partition_max_bytes=1 << 16, max_wait_ms=1)
 # A record's fields before its key, and the key of a decision: prefixes have up to 200 bytes, names may be long.
 _HEAD_BYTES: Final = 1024
 _GZIP_WINDOW: Final = 31
