@@ -7,13 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
+from pyspark.sql.streaming.listener import QueryProgressEvent, StreamingQueryListener
 
 from broker_core.types import address_text
 from spark_eos.metrics_export.store import MicroBatchNumbers, fetch_numbers, offsets_digest
@@ -48,14 +42,10 @@ class ProgressListener(StreamingQueryListener):
         self._host, self._port = host, port
         self._is_warned = False
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 (Spark's name, as those below)
-        """Do nothing."""
+    def _ignore(self, event: object) -> None:
+        """Do nothing when a query starts, is idle or ends."""
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Do nothing."""
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Do nothing."""
+    onQueryStarted = onQueryIdle = onQueryTerminated = _ignore  # noqa: N815 (Spark's names)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Report a micro-batch with its numbers."""
