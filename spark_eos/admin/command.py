@@ -13,7 +13,7 @@ from broker_core.types import counted
 from spark_eos.admin import doctor, output, parsers, timeline, transactions_end, transactions_view, watch
 from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now, operator_name
 from spark_eos.admin.inventory import NOT_PERMITTED, UNREADABLE, Entry, read_audit, read_inventory, rests
-from spark_eos.admin.output import ExitCode
+from spark_eos.admin.output import ExitCode as ExitCode
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import EosKafkaError, OptionError, TopicError
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC
@@ -23,9 +23,6 @@ from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision, OperatorAction, Restart
 from spark_eos.sink.protocol.settlement import lost_error
 from spark_eos.transactions.judge import name_blocker
-
-__all__ = ["ExitCode", "main", "run"]
-
 
 # What a shell reports of a program that Ctrl+C ends, and of one whose output has no reader left.
 _INTERRUPTED: Final = 130

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterable
 from typing import Final, TypeAlias
 
-from kafka.admin import ACLOperation, ResourceType
+from kafka.admin import ACLOperation as ACLOperation
+from kafka.admin import ResourceType as ResourceType
 from kafka.protocol.admin import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -18,15 +19,6 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, metadata_request
 from spark_eos.client.response_reader import only_part
 from spark_eos.errors import AuthorizationError, EosKafkaError
-
-__all__ = [
-    "ACLOperation",
-    "ResourceType",
-    "cluster_operations",
-    "group_operations",
-    "is_write_refused",
-    "topic_operations",
-]
 
 _Answer: TypeAlias = MetadataResponse | EosKafkaError
 _NONE_ALLOWED: Final[frozenset[int]] = frozenset()

@@ -77,20 +77,17 @@ def txn_offset_commit(
     implicit = identity.transaction_version >= TV2
     if not implicit:
         add_offsets_to_txn(client, identity, group_id, timeout_ms=timeout_ms)
-
     topic_class = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-
-    def make() -> TxnOffsetCommitRequest:
-        return TxnOffsetCommitRequest(
-            transactional_id=identity.transactional_id,
-            group_id=group_id,
-            producer_id=identity.producer.producer_id,
-            producer_epoch=identity.producer.producer_epoch,
-            topics=_topics_to_commit(topic_class, topic_class.TxnOffsetCommitRequestPartition, offsets),
-            min_version=FIRST_TV2_TXN_OFFSET_COMMIT if implicit else None,
-            max_version=FIRST_TV2_TXN_OFFSET_COMMIT if implicit else FIRST_TV2_TXN_OFFSET_COMMIT - 1,
-        )
-
+    make = partial(
+        TxnOffsetCommitRequest,
+        transactional_id=identity.transactional_id,
+        group_id=group_id,
+        producer_id=identity.producer.producer_id,
+        producer_epoch=identity.producer.producer_epoch,
+        topics=_topics_to_commit(topic_class, topic_class.TxnOffsetCommitRequestPartition, offsets),
+        min_version=FIRST_TV2_TXN_OFFSET_COMMIT if implicit else None,
+        max_version=FIRST_TV2_TXN_OFFSET_COMMIT if implicit else FIRST_TV2_TXN_OFFSET_COMMIT - 1,
+    )
     subject = f"group {group_id!r} in {identity.transactional_id!r}"
     return _commit(client, Api.TXN_OFFSET_COMMIT, group_id, make, offsets, subject, timeout_ms)
 
@@ -104,15 +101,13 @@ def commit_offsets(
 ) -> None:
     """Commit offsets at once, without being a member of the group; refused while consumers are active in it."""
     topic_class = OffsetCommitRequest.OffsetCommitRequestTopic
-
-    def make() -> OffsetCommitRequest:
-        return OffsetCommitRequest(
-            group_id=group_id,
-            topics=_topics_to_commit(topic_class, topic_class.OffsetCommitRequestPartition, offsets),
-            min_version=_FIRST_OFFSET_COMMIT,
-            max_version=_LAST_OFFSET_COMMIT_BY_NAME,
-        )
-
+    make = partial(
+        OffsetCommitRequest,
+        group_id=group_id,
+        topics=_topics_to_commit(topic_class, topic_class.OffsetCommitRequestPartition, offsets),
+        min_version=_FIRST_OFFSET_COMMIT,
+        max_version=_LAST_OFFSET_COMMIT_BY_NAME,
+    )
     _commit(client, Api.OFFSET_COMMIT, group_id, make, offsets, f"group {group_id!r}", timeout_ms)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from enum import IntEnum
+from functools import partial
 from typing import Final
 
 from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
@@ -38,20 +39,18 @@ def create_topic(
     With `validate_only` nothing is created: the broker checks the request and the right to make it.
     """
     deadline = client.deadline()
-
-    def make() -> CreateTopicsRequest:
-        topic_class = CreateTopicsRequest.CreatableTopic
-        settings = [topic_class.CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()]
-        topic = topic_class(
-            name=name, num_partitions=partition_count, replication_factor=replication_factor, configs=settings
-        )
-        return CreateTopicsRequest(
-            topics=[topic],
-            timeout_ms=client.options.request_timeout_ms,
-            validate_only=validate_only,
-            min_version=_FIRST_DEFAULTS_VERSION,
-        )
-
+    topic_class = CreateTopicsRequest.CreatableTopic
+    settings = [topic_class.CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()]
+    topic = topic_class(
+        name=name, num_partitions=partition_count, replication_factor=replication_factor, configs=settings
+    )
+    make = partial(
+        CreateTopicsRequest,
+        topics=[topic],
+        timeout_ms=client.options.request_timeout_ms,
+        validate_only=validate_only,
+        min_version=_FIRST_DEFAULTS_VERSION,
+    )
     code, detail = int(ErrorCode.NONE), ""
     for _ in client.attempts(deadline):
         code, detail = _create_once(client, make(), deadline)

@@ -211,17 +211,15 @@ def add_partitions_to_txn(
 ) -> None:
     """Register partitions with the transaction before the first produce to them (TV1)."""
     asked = list(topic_partitions)
-
-    def make() -> AddPartitionsToTxnRequest:
-        topic_class = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-        return AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=identity.transactional_id,
-            v3_and_below_producer_id=identity.producer.producer_id,
-            v3_and_below_producer_epoch=identity.producer.producer_epoch,
-            v3_and_below_topics=[topic_class(name=name, partitions=each) for name, each in grouped(asked).items()],
-            max_version=LAST_CLIENT_ADD_PARTITIONS,
-        )
-
+    topic_class = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+    make = partial(
+        AddPartitionsToTxnRequest,
+        v3_and_below_transactional_id=identity.transactional_id,
+        v3_and_below_producer_id=identity.producer.producer_id,
+        v3_and_below_producer_epoch=identity.producer.producer_epoch,
+        v3_and_below_topics=[topic_class(name=name, partitions=each) for name, each in grouped(asked).items()],
+        max_version=LAST_CLIENT_ADD_PARTITIONS,
+    )
     exchange = CoordinatorRequest(Api.ADD_PARTITIONS, identity.transactional_id, make, _worst_partition_code)
     answer = ask_coordinator(client, exchange, client.deadline(timeout_ms))
     codes, worst = _partition_codes(answer.response), answer.error_code
