@@ -13,7 +13,7 @@ from enum import Enum
 from importlib import resources
 from typing import Any, Final
 
-from broker_core.records.control import ControlType, EndTxnMarker, parse_end_txn_marker
+from broker_core.records.control import ControlType, EndTxnMarker
 from broker_core.records.header import BatchHeader
 from broker_core.types import TopicPartition, counted
 from spark_eos.client.fetch import FetchedChunk
@@ -135,10 +135,8 @@ class LogReading:
         for position, header in chunk.batches:
             if not header.is_control:
                 self.take_data(header)
-            elif header.record_count > 0:
-                marker = parse_end_txn_marker(chunk.data, position, header)
-                if marker is not None:
-                    self.take_marker(header, marker)
+            elif (marker := chunk.marker(position, header)) is not None:
+                self.take_marker(header, marker)
 
     def take_data(self, header: BatchHeader) -> None:
         if header.is_transactional:

@@ -14,43 +14,27 @@ Nothing is decompressed or decoded: the 61 byte header of a batch is enough, and
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
 
-from broker_core.records.control import ControlType, parse_end_txn_marker
+from broker_core.records.control import ControlType
 from broker_core.records.header import BatchHeader
-from broker_core.types import AbortedTransaction
 from spark_eos.client.fetch import FetchedChunk
-
-Place = TypeVar("Place")
-
-
-def visible_batches(
-    batches: Iterable[tuple[Place, BatchHeader]],
-    aborted: Sequence[AbortedTransaction],
-    is_abort_marker: Callable[[Place, BatchHeader], bool],
-) -> Iterator[tuple[Place, BatchHeader]]:
-    """Return the data batches that no aborted transaction covers, in order.
-
-    `aborted` is empty for read_uncommitted. `is_abort_marker` is called for control batches only.
-    """
-    upcoming = [(transaction.first_offset, transaction.producer_id) for transaction in aborted]
-    heapq.heapify(upcoming)
-    active: set[int] = set()
-    for place, header in batches:
-        while upcoming and upcoming[0][0] <= header.last_offset:
-            active.add(heapq.heappop(upcoming)[1])
-        if header.is_control:
-            if is_abort_marker(place, header):
-                active.discard(header.producer_id)
-        elif header.record_count > 0 and not (header.is_transactional and header.producer_id in active):
-            yield place, header
 
 
 def visible_in(chunk: FetchedChunk) -> Iterator[tuple[int, BatchHeader]]:
-    return visible_batches(
-        chunk.batches, chunk.aborted, lambda position, header: _is_abort_marker(chunk.data, position, header)
-    )
+    """Return the positions and headers of the data batches that no aborted transaction covers, in order."""
+    upcoming = [(transaction.first_offset, transaction.producer_id) for transaction in chunk.aborted]
+    heapq.heapify(upcoming)
+    active: set[int] = set()
+    for position, header in chunk.batches:
+        while upcoming and upcoming[0][0] <= header.last_offset:
+            active.add(heapq.heappop(upcoming)[1])
+        if header.is_control:
+            marker = chunk.marker(position, header)
+            if marker is not None and marker.control_type is ControlType.ABORT:
+                active.discard(header.producer_id)
+        elif header.record_count > 0 and not (header.is_transactional and header.producer_id in active):
+            yield position, header
 
 
 def ends_in(chunk: FetchedChunk, after: Mapping[int, int]) -> dict[int, bool]:
@@ -59,15 +43,7 @@ def ends_in(chunk: FetchedChunk, after: Mapping[int, int]) -> dict[int, bool]:
     for position, header in chunk.batches:
         each = header.producer_id
         if header.is_control and each in after and each not in found and header.base_offset > after[each]:
-            marker = parse_end_txn_marker(chunk.data, position, header) if header.record_count else None
+            marker = chunk.marker(position, header)
             if marker is not None:
                 found[each] = marker.control_type is ControlType.COMMIT
     return found
-
-
-def _is_abort_marker(data: memoryview, position: int, header: BatchHeader) -> bool:
-    if header.record_count == 0:
-        # Compaction keeps an emptied batch for its producer's sequence; it contains no marker any more.
-        return False
-    marker = parse_end_txn_marker(data, position, header)
-    return marker is not None and marker.control_type is ControlType.ABORT

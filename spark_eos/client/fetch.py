@@ -22,6 +22,7 @@ from uuid import UUID
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 
 from broker_core.errors import ErrorCode, InvalidBatch
+from broker_core.records.control import EndTxnMarker, parse_end_txn_marker
 from broker_core.records.header import BatchHeader, check_crcs, iter_headers
 from broker_core.types import LONG_MAX, NO_LEADER_EPOCH, AbortedTransaction, IsolationLevel, TopicPartition
 from spark_eos.client.absence import is_other_topic
@@ -69,6 +70,10 @@ class FetchedChunk:
     next_position: int
     high_watermark: int
     last_stable_offset: int
+
+    def marker(self, position: int, header: BatchHeader) -> EndTxnMarker | None:
+        """Return the marker in a control batch; compaction keeps an emptied one for its producer's sequence."""
+        return parse_end_txn_marker(self.data, position, header) if header.record_count else None
 
 
 class Gone(Enum):

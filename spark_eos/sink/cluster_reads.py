@@ -10,7 +10,7 @@ from uuid import UUID
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import read_records
 from broker_core.records.compression import Compression
-from broker_core.records.control import ControlType, parse_end_txn_marker
+from broker_core.records.control import ControlType
 from broker_core.records.header import HEADER_SIZE, BatchHeader
 from broker_core.records.varint import read_varint
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, ProducerIdentity, TopicPartition, next_sequence
@@ -216,12 +216,10 @@ class KeySearch:
 
     def take(self, chunk: FetchedChunk) -> None:
         for position, header in chunk.batches:
-            if header.record_count == 0:
-                continue
             if header.is_control:
-                self._end(chunk.data, position, header)
+                self._end(chunk, position, header)
                 continue
-            records = list(self._wanted(chunk.data, position, header))
+            records = list(self._wanted(chunk.data, position, header)) if header.record_count else []
             if not header.is_transactional:
                 self._committed += records
             elif records:
@@ -233,10 +231,8 @@ class KeySearch:
     def unended(self) -> list[KeyedRecord]:
         return [each for records in self._open.values() for each in records]
 
-    def _end(self, data: bytes | memoryview, position: int, header: BatchHeader) -> None:
-        if header.producer_id not in self._open:
-            return
-        marker = parse_end_txn_marker(data, position, header)
+    def _end(self, chunk: FetchedChunk, position: int, header: BatchHeader) -> None:
+        marker = chunk.marker(position, header) if header.producer_id in self._open else None
         if marker is not None:
             ended = self._open.pop(header.producer_id)
             if marker.control_type is ControlType.COMMIT:

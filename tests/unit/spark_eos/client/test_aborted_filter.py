@@ -6,18 +6,28 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.records.header import BatchHeader
+from broker_core.records.control import build_end_txn_marker
+from broker_core.records.header import LENGTH_OVERHEAD, BatchHeader
 from broker_core.types import AbortedTransaction
-from spark_eos.client.aborted_filter import visible_batches
+from spark_eos.client.aborted_filter import visible_in
+from spark_eos.client.fetch import FetchedChunk
 from tests.support.examples import examples
 
 ABORT, COMMIT = "abort", "commit"
 TRANSACTIONAL, CONTROL = 0x10, 0x20
+# A data batch is not read, so it may have any place.
+MARKERS = (ABORT, COMMIT, "")
+ABORT_MARKER, COMMIT_MARKER = (
+    build_end_txn_marker(commit=commit, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0).data
+    for commit in (False, True)
+)
 
 
 def header(first: int, last: int, producer_id: int = -1, attributes: int = 0, count: int | None = None) -> BatchHeader:
     records = last - first + 1 if count is None else count
-    return BatchHeader(first, 49, 0, 2, 0, attributes, last - first, 0, 0, producer_id, 0, 0, records)
+    return BatchHeader(
+        first, len(ABORT_MARKER) - LENGTH_OVERHEAD, 0, 2, 0, attributes, last - first, 0, 0, producer_id, 0, 0, records
+    )
 
 
 @dataclass
@@ -67,8 +77,9 @@ class Log:
 
 
 def visible(batches: Sequence[tuple[str, BatchHeader]], aborted: Sequence[AbortedTransaction]) -> list[int]:
-    shown = visible_batches(batches, aborted, lambda verdict, _: verdict == ABORT)
-    return [batch.base_offset for _, batch in shown]
+    placed = [(MARKERS.index(verdict) * len(ABORT_MARKER), batch) for verdict, batch in batches]
+    chunk = FetchedChunk(memoryview(ABORT_MARKER + COMMIT_MARKER), placed, list(aborted), 0, 0, 0, 0)
+    return [batch.base_offset for _, batch in visible_in(chunk)]
 
 
 producers = st.integers(1, 3)
