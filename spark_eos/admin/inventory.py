@@ -20,7 +20,7 @@ from spark_eos.sink.decision import (
     read_part,
     read_sealed_json,
 )
-from spark_eos.sink.naming import audit_key_prefix, is_audit_key, is_head_key, unescape
+from spark_eos.sink.naming import audit_key_prefix, decision_name, is_audit_key, is_head_key
 from spark_eos.sink.protocol.action_table import Fate
 from spark_eos.sink.protocol.answers import Description, KeyedRecord
 from spark_eos.sink.protocol.settlement import described_fate
@@ -191,8 +191,7 @@ def _read_entries(live: _Live) -> list[Entry]:
 
 def _read_entry(live: _Live, place: TopicPartition, key: bytes, record: KeyedRecord) -> Entry:
     where = f"{place}@{record.offset}"
-    prefix, _, escaped = key.decode(errors="replace").rpartition("/")
-    entry = Entry(prefix, unescape(escaped) or escaped)
+    entry = Entry(*decision_name(key))
     try:
         head = read_part(record.value or b"", where)
         records = [live.get((place, key + b"#%d" % number)) for number in range(1, head.count)]

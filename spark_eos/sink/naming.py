@@ -98,6 +98,13 @@ def decision_key(prefix: str, query: str, part: int = 0) -> bytes:
     return f"{prefix}/{escape(query)}{suffix}".encode()
 
 
+def decision_name(key: bytes) -> tuple[str, str]:
+    """Return the prefix and the query of a decision's key, or of a part's."""
+    prefix, _, name = key.decode(errors="replace").rpartition("/")
+    escaped = name.partition("#")[0]
+    return prefix, unescape(escaped) or escaped
+
+
 def is_query_id(query: str, run: str = "") -> bool:
     """Return whether a name belongs to a Spark query, or to a write in its foreachBatch, and not to a job.
 
@@ -131,10 +138,8 @@ def is_head_under(key: bytes, prefix: str) -> bool:
 
 def is_write_of(key: bytes, query: str) -> bool:
     """Return whether a key belongs to any decision of a Spark query: as a stream, or of a write in foreachBatch."""
-    if _QUERY_ID.match(query) is None:
-        return False
-    name = unescape(key.rpartition(b"/")[2].partition(b"#")[0].decode())
-    return name is not None and name.partition("/")[0] == query.partition("/")[0]
+    word = query.partition("/")[0]
+    return _QUERY_ID.match(query) is not None and decision_name(key)[1].partition("/")[0] == word
 
 
 def audit_key(prefix: str, query: str, at_ms: int, token: str) -> bytes:

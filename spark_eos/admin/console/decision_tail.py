@@ -14,7 +14,7 @@ from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.options.positions import EARLIEST
 from spark_eos.options.source import FetchLimits
 from spark_eos.sink.decision import Decision, Part, UnreadableDecisionError, join_parts, read_part
-from spark_eos.sink.naming import is_audit_key, is_head_key, unescape
+from spark_eos.sink.naming import decision_name, is_audit_key, is_head_key
 
 MOST_KEPT: Final = 100
 MOST_QUERIES: Final = 500
@@ -87,7 +87,7 @@ class DecisionTail:
         self.queries: dict[tuple[str, str], QueryState] = {}
         self._topic_ids: set[UUID | None] = set()
         self._positions: dict[TopicPartition, int] = {}
-        self._parts: dict[tuple[TopicPartition, bytes], Part] = {}
+        self._parts: dict[tuple[TopicPartition, tuple[str, str], int], Part] = {}
 
     def read(
         self,
@@ -132,9 +132,7 @@ class DecisionTail:
     def _take(self, topic_partition: TopicPartition, offset: int, key: bytes, value: bytes | None) -> None:
         if is_audit_key(key) or b"/" not in key:
             return
-        head_key = key if is_head_key(key) else key.partition(b"#")[0]
-        prefix, _, escaped = head_key.decode(errors="replace").rpartition("/")
-        name = prefix, unescape(escaped) or escaped
+        name = decision_name(key)
         if value is None:
             if is_head_key(key):
                 self.queries.pop(name, None)
@@ -146,17 +144,17 @@ class DecisionTail:
         where = f"{topic_partition}@{offset}"
         try:
             part = read_part(value, where)
-            decision = part.decision if part.count == 1 else self._join(topic_partition, head_key, part, where)
+            decision = part.decision if part.count == 1 else self._join(topic_partition, name, part, where)
         except UnreadableDecisionError as error:
             self.queries[name] = self.queries[name]._replace(problem=str(error))
             return
         if decision is not None:
             self.queries[name] = self.queries[name].with_decision(decision)
 
-    def _join(self, topic_partition: TopicPartition, head_key: bytes, part: Part, where: str) -> Decision | None:
+    def _join(self, topic_partition: TopicPartition, query: tuple[str, str], part: Part, where: str) -> Decision | None:
         """Collect the parts of a large decision, which follow one another; return it when all are there."""
-        self._parts[topic_partition, head_key + b"#%d" % part.number] = part
-        keys = [(topic_partition, head_key + b"#%d" % number) for number in range(part.count)]
+        self._parts[topic_partition, query, part.number] = part
+        keys = [(topic_partition, query, number) for number in range(part.count)]
         parts = [self._parts[each] for each in keys if each in self._parts]
         name = part.decision.run, part.decision.rank
         if len(parts) < part.count or any((each.decision.run, each.decision.rank) != name for each in parts):
