@@ -79,8 +79,7 @@ class Committer:
     compared: ComparedNames = field(default_factory=ComparedNames)
     # What the last call decided and committed.
     committed: tuple[PreparedTransaction, ...] = ()
-    # When the steps of this commit began, and how many milliseconds they took, by the names of their metrics.
-    _started: dict[str, float] = field(default_factory=dict)
+    # How many milliseconds the steps of this commit took, by the names of their metrics.
     _durations: dict[str, int] = field(default_factory=dict)
 
     def commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
@@ -115,7 +114,6 @@ class Committer:
 
     def _perform(self, coroutine: Coroutine[asks.Ask[Any], Any, Result]) -> Result:
         handlers: Handlers = {
-            asks.Begun: lambda ask: self._started.update({ask.step: self.cluster.runtime.clock.monotonic()}),
             asks.Ended: self._end_step,
             asks.Compared: lambda ask: ask.name in self.compared,
             asks.NoteCompared: lambda ask: self.compared.add(ask.name),
@@ -123,7 +121,7 @@ class Committer:
         return perform(self.cluster, coroutine, handlers)
 
     def _end_step(self, ask: asks.Ended) -> None:
-        duration_ms = (self.cluster.runtime.clock.monotonic() - self._started[ask.step]) * 1000
+        duration_ms = ask.seconds * 1000
         metric = f"{ask.step.replace(' ', '_')}_ms"
         self._durations[metric] = self._durations.get(metric, 0) + round(duration_ms)
         SINK_METRICS.set(metric, round(duration_ms))

@@ -287,32 +287,26 @@ class NoteCompared(Ask[None]):
     name: str
 
 
-class Begun(Ask[None]):
-    """The beginning of a step that is timed."""
-
-    step: str
-
-
 class Ended(Ask[None]):
     """The end of a step that is timed."""
 
     step: str
     micro_batch: int
+    seconds: float
 
 
 class Step:
     """A timed step: `async with Step("verify", 7): ...`; one that fails is not reported."""
 
     def __init__(self, name: str, micro_batch: int) -> None:
-        self._name = name
-        self._micro_batch = micro_batch
+        self._name, self._micro_batch, self._began = name, micro_batch, 0.0
 
     async def __aenter__(self) -> None:
-        await Begun(self._name)
+        self._began = await Monotonic()
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            await Ended(self._name, self._micro_batch)
+            await Ended(self._name, self._micro_batch, await Monotonic() - self._began)
 
 
 def info(message: str) -> Tell:
