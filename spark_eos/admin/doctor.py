@@ -9,19 +9,19 @@ from typing import Final
 
 from broker_core.types import counted
 from spark_eos.admin.doctor_checks import examine
-from spark_eos.admin.doctor_findings import Finding, Verdict
+from spark_eos.admin.doctor_findings import CheckResult, Finding
 from spark_eos.admin.output import PLAIN, TABLE, ExitCode, Painter, Style, write
 from spark_eos.admin.parsers import in_words_of_the_command, options_of
 from spark_eos.admin.rights import Examination
 from spark_eos.readable import printable
 
-_VERDICT_WIDTH: Final = max(map(len, Verdict))
-_STYLES: Final[Mapping[Verdict, tuple[Style, ...]]] = {
-    Verdict.OK: (Style.GREEN,),
-    Verdict.NOTE: (),
-    Verdict.WARNING: (Style.YELLOW,),
-    Verdict.PROBLEM: (Style.RED, Style.BOLD),
-    Verdict.SKIPPED: (),
+_VERDICT_WIDTH: Final = max(map(len, CheckResult))
+_STYLES: Final[Mapping[CheckResult, tuple[Style, ...]]] = {
+    CheckResult.OK: (Style.GREEN,),
+    CheckResult.NOTE: (),
+    CheckResult.WARNING: (Style.YELLOW,),
+    CheckResult.PROBLEM: (Style.RED, Style.BOLD),
+    CheckResult.SKIPPED: (),
 }
 
 
@@ -39,7 +39,7 @@ def run(chosen: argparse.Namespace) -> int:
     words = in_words_of_the_command
     found = (replace(each, found=words(each.found), remedy=words(each.remedy)) for each in examine(examined))
     findings = _shown(found, chosen)
-    return ExitCode.PROBLEM_FOUND if any(each.verdict is Verdict.PROBLEM for each in findings) else ExitCode.DONE
+    return ExitCode.PROBLEM_FOUND if any(each.verdict is CheckResult.PROBLEM for each in findings) else ExitCode.DONE
 
 
 def _shown(findings: Iterable[Finding], chosen: argparse.Namespace) -> list[Finding]:
@@ -54,7 +54,7 @@ def _shown(findings: Iterable[Finding], chosen: argparse.Namespace) -> list[Find
         print(finding_text(each, painter), flush=True)
         found.append(each)
     counts = Counter(each.verdict for each in found)
-    problems, warnings = counts[Verdict.PROBLEM], counts[Verdict.WARNING]
+    problems, warnings = counts[CheckResult.PROBLEM], counts[CheckResult.WARNING]
     print(f"\n{counted(len(found), 'check')}: {problems} with a problem, {warnings} with a warning.")
     return found
 
@@ -62,7 +62,7 @@ def _shown(findings: Iterable[Finding], chosen: argparse.Namespace) -> list[Find
 def finding_text(finding: Finding, painter: Painter = PLAIN) -> str:
     """Format a finding as one line, and a second one with the remedy.
 
-    >>> print(finding_text(Finding("topic lines", Verdict.PROBLEM, "does not exist", "Create it")))
+    >>> print(finding_text(Finding("topic lines", CheckResult.PROBLEM, "does not exist", "Create it")))
     problem  topic lines: does not exist
              -> Create it
     """

@@ -13,7 +13,7 @@ from typing import Final
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, address_text, counted
 from spark_eos.admin import rights
-from spark_eos.admin.doctor_findings import Finding, Verdict
+from spark_eos.admin.doctor_findings import CheckResult, Finding
 from spark_eos.admin.trial_record import try_aborted_record
 from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions
@@ -83,7 +83,7 @@ def _words(check: Callable[..., object]) -> str:
     return check.__name__.strip("_").replace("_", " ")
 
 
-def _failed(check: str, error: EosKafkaError, verdict: Verdict = Verdict.PROBLEM) -> Finding:
+def _failed(check: str, error: EosKafkaError, verdict: CheckResult = CheckResult.PROBLEM) -> Finding:
     found = f"{error.happened} ({error.checked})" if error.checked else error.happened
     return Finding(check, verdict, found, error.remedy or error.default_remedy)
 
@@ -104,10 +104,10 @@ def _connection(options: ClientOptions, address: str, error: EosKafkaError | Non
     check = f"connection to {address}"
     if error is None:
         mechanism = f", {options.sasl_mechanism}" if options.security_protocol.startswith("SASL") else ""
-        return Finding(check, Verdict.OK, f"connected with {options.security_protocol}{mechanism}")
+        return Finding(check, CheckResult.OK, f"connected with {options.security_protocol}{mechanism}")
     # A query starts as long as one of several addresses responds.
     is_spare = is_reachable and isinstance(error, UnreachableError)
-    return _failed(check, error, Verdict.WARNING if is_spare else Verdict.PROBLEM)
+    return _failed(check, error, CheckResult.WARNING if is_spare else CheckResult.PROBLEM)
 
 
 def _brokers(client: KafkaClient, knowledge: _Knowledge) -> Iterator[Finding]:
@@ -117,7 +117,7 @@ def _brokers(client: KafkaClient, knowledge: _Knowledge) -> Iterator[Finding]:
         if isinstance(answer, EosKafkaError):
             yield Finding(
                 check,
-                Verdict.PROBLEM,
+                CheckResult.PROBLEM,
                 f"no response at its advertised address {address_text(broker.host, broker.port)}: {answer.happened}",
                 "Check that the broker runs and that this machine can resolve and reach the address; set "
                 "advertised.listeners of the broker to one that it can",
@@ -128,13 +128,13 @@ def _brokers(client: KafkaClient, knowledge: _Knowledge) -> Iterator[Finding]:
         missing = [api for api in answer if api.name != "AddPartitionsToTxn"]
         for api in missing:
             found = f"does not support {api.name} version {api.version}, which is for {api.use}"
-            verdict = Verdict.WARNING if api.without else Verdict.PROBLEM
+            verdict = CheckResult.WARNING if api.without else CheckResult.PROBLEM
             remedy = api.without or "Use brokers of Apache Kafka 3.6 or newer, or a service that supports this API"
             yield Finding(check, verdict, found, remedy)
         if not missing:
             yield Finding(
                 check,
-                Verdict.OK,
+                CheckResult.OK,
                 f"responds at {address_text(broker.host, broker.port)} and serves all requests needed",
             )
 
@@ -145,18 +145,18 @@ def _settings_of_brokers(client: KafkaClient, examined: rights.Examination, know
     capabilities.complete(client)
     level = client.transaction_version(refresh=True)
     yield _level(client.features.level(TRANSACTION_FEATURE), client.features.serves_tv2)
-    yield _verification(capabilities, level, Verdict.PROBLEM if "sink" in examined.roles else Verdict.WARNING)
+    yield _verification(capabilities, level, CheckResult.PROBLEM if "sink" in examined.roles else CheckResult.WARNING)
     limits_ms = sorted(capabilities.numbers(TIMEOUT_LIMIT))
     timeout_ms = choose_timeout(None, limits_ms[0] if limits_ms else None)
     limit = " to ".join(map(str, dict.fromkeys((limits_ms[0], limits_ms[-1])))) + " ms" if limits_ms else "unknown"
     yield Finding(
         "transaction timeout",
-        Verdict.OK if limits_ms else Verdict.NOTE,
+        CheckResult.OK if limits_ms else CheckResult.NOTE,
         f"{TIMEOUT_LIMIT} is {limit}; the sink uses {timeout_ms} ms unless transactionTimeout is set",
     )
 
 
-def _verification(capabilities: BrokerCapabilities, level: int, too_old: Verdict) -> Finding:
+def _verification(capabilities: BrokerCapabilities, level: int, too_old: CheckResult) -> Finding:
     """Report what the brokers have, which is more than the sink asks: under transactions V2 it needs no setting."""
     check = "verification of transactions"
     unverifying = _reasons(capabilities.unverifying(level))
@@ -172,14 +172,14 @@ def _verification(capabilities: BrokerCapabilities, level: int, too_old: Verdict
     if switched_off:
         return Finding(
             check,
-            Verdict.WARNING,
+            CheckResult.WARNING,
             f"{switched_off}. The sink is protected by transaction.version {level}, and clients before transactions V2 "
             "are not: a late write of theirs begins a transaction that hangs",
             f"Set {VERIFICATION}=true",
         )
     if capabilities.troubles:
-        return Finding(check, Verdict.NOTE, "; ".join(capabilities.troubles))
-    return Finding(check, Verdict.OK, "on at all brokers")
+        return Finding(check, CheckResult.NOTE, "; ".join(capabilities.troubles))
+    return Finding(check, CheckResult.OK, "on at all brokers")
 
 
 def _reasons(brokers: Mapping[int, str]) -> str:
@@ -191,7 +191,7 @@ def _level(level: int, serves_tv2: bool) -> Finding:
     check = "transaction protocol"
     upgrade = f"kafka-features.sh upgrade --feature transaction.version={TV2}"
     if level >= TV2 and serves_tv2:
-        return Finding(check, Verdict.OK, f"transaction.version {level} (KIP-890)")
+        return Finding(check, CheckResult.OK, f"transaction.version {level} (KIP-890)")
     if level >= TV2:
         found = ", but what answers does not serve the requests of that version, and transactions V1 are used"
         remedy = "Upgrade the proxy or service, or reach the brokers without it; they have the feature already"
@@ -200,7 +200,7 @@ def _level(level: int, serves_tv2: bool) -> Finding:
         if not serves_tv2:
             remedy = f"Use Apache Kafka 4.0 or newer without a proxy that limits versions, and then: {upgrade}"
     found = f"transaction.version {level}{found}: each transaction needs more requests than with version {TV2}"
-    return Finding(check, Verdict.NOTE, found, remedy)
+    return Finding(check, CheckResult.NOTE, found, remedy)
 
 
 # Topics.
@@ -209,7 +209,7 @@ def _level(level: int, serves_tv2: bool) -> Finding:
 def _data_topics(client: KafkaClient, examined: rights.Examination, knowledge: _Knowledge) -> Iterator[Finding]:
     """Describe the topics that the query writes or reads."""
     if not examined.topics:
-        yield Finding("data topics", Verdict.SKIPPED, "none given", "Name them with --topic")
+        yield Finding("data topics", CheckResult.SKIPPED, "none given", "Name them with --topic")
     for name in examined.topics:
         check = f"topic {name}"
         try:
@@ -223,9 +223,9 @@ def _data_topics(client: KafkaClient, examined: rights.Examination, knowledge: _
         found = f"{counted(topic.partition_count, 'partition')}, {counted(replica_count(topic), 'replica')}"
         if lagging:
             shown = ", ".join(map(str, sorted(lagging)[:10]))
-            yield Finding(check, Verdict.WARNING, f"{found}; replicas of partitions {shown} are not in sync")
+            yield Finding(check, CheckResult.WARNING, f"{found}; replicas of partitions {shown} are not in sync")
         else:
-            yield Finding(check, Verdict.OK, found)
+            yield Finding(check, CheckResult.OK, found)
 
 
 def _readers(client: KafkaClient, examined: rights.Examination, knowledge: _Knowledge) -> Iterator[Finding]:
@@ -237,7 +237,7 @@ def _readers(client: KafkaClient, examined: rights.Examination, knowledge: _Know
             stable, high = ends(client, places, places)
             found = open_now(find_open(client, [each for each in high if (stable.get(each) or 0) < (high[each] or 0)]))
         except AuthorizationError:
-            yield Finding(check, Verdict.SKIPPED, "a right to look for open transactions is missing")
+            yield Finding(check, CheckResult.SKIPPED, "a right to look for open transactions is missing")
             continue
         except TopicError:
             # The check of the topic itself reports it.
@@ -246,12 +246,12 @@ def _readers(client: KafkaClient, examined: rights.Examination, knowledge: _Know
         hanging = [each for each in found if each.hangs]
         for each in hanging:
             text = f"{each.transaction.topic_partition} is blocked. {each.sentence(commands, at_ms)}"
-            yield Finding(check, Verdict.PROBLEM, text, each.command(commands) or "")
+            yield Finding(check, CheckResult.PROBLEM, text, each.command(commands) or "")
         if found and not hanging:
             oldest = f"{found[0].transaction.topic_partition}: {found[0].sentence(commands, at_ms)}"
-            yield Finding(check, Verdict.NOTE, f"{counted(len(found), 'open transaction')}; {oldest}")
+            yield Finding(check, CheckResult.NOTE, f"{counted(len(found), 'open transaction')}; {oldest}")
         elif not found:
-            yield Finding(check, Verdict.OK, "no open transaction blocks them")
+            yield Finding(check, CheckResult.OK, "no open transaction blocks them")
 
 
 def _decision_topic(client: KafkaClient, examined: rights.Examination, knowledge: _Knowledge) -> Iterator[Finding]:
@@ -267,7 +267,7 @@ def _decision_topic(client: KafkaClient, examined: rights.Examination, knowledge
     try:
         config = describe_topic_config(client, name)
     except EosKafkaError as error:
-        yield _failed(check, error, Verdict.NOTE)
+        yield _failed(check, error, CheckResult.NOTE)
         return
     problem = topic_problem(name, config, may_expire=examined.may_expire)
     if problem is not None:
@@ -283,13 +283,13 @@ def _decision_topic(client: KafkaClient, examined: rights.Examination, knowledge
         doubts += topic_doubts(name, config, replica_count(described), data)
     for doubt in dict.fromkeys(doubts):
         found, _, remedy = doubt.rpartition(". ")
-        yield Finding(check, Verdict.WARNING, found, remedy)
+        yield Finding(check, CheckResult.WARNING, found, remedy)
     if not doubts:
         size = f"{counted(described.partition_count, 'partition')}, {counted(replica_count(described), 'replica')}"
         policy = config.get("cleanup.policy")
         kept = "compacted" if policy is not None and "compact" in policy else "keeps all records"
         kept = "its cleanup.policy is not reported" if policy is None else kept
-        yield Finding(check, Verdict.OK, f"{size}, {kept}")
+        yield Finding(check, CheckResult.OK, f"{size}, {kept}")
 
 
 def _missing_decision_topic(client: KafkaClient, check: str, name: str) -> Finding:
@@ -309,11 +309,11 @@ def _missing_decision_topic(client: KafkaClient, check: str, name: str) -> Findi
     except EosKafkaError as error:
         return Finding(
             check,
-            Verdict.PROBLEM,
+            CheckResult.PROBLEM,
             f"does not exist, and the sink cannot create it: {error.happened} ({error.checked})",
             creation_error(client, name, capabilities, error).remedy,
         )
-    return Finding(check, Verdict.OK, "does not exist yet; the sink may create it")
+    return Finding(check, CheckResult.OK, "does not exist yet; the sink may create it")
 
 
 # Rights and transactions.
@@ -331,17 +331,17 @@ def _rights(client: KafkaClient, examined: rights.Examination, knowledge: _Knowl
         if needed.missing:
             yield Finding(
                 check,
-                Verdict.PROBLEM,
+                CheckResult.PROBLEM,
                 f"lacks {rights.list_text(needed.missing)}",
                 rights.grant_commands(needed.missing),
             )
         elif needed.unknown:
-            yield Finding(check, Verdict.NOTE, f"nothing missing; not checked: {rights.list_text(needed.unknown)}")
+            yield Finding(check, CheckResult.NOTE, f"nothing missing; not checked: {rights.list_text(needed.unknown)}")
         elif optional.missing:
             found = f"complete; lacks the optional {rights.list_text(optional.missing)}"
-            yield Finding(check, Verdict.NOTE, found, rights.grant_commands(optional.missing))
+            yield Finding(check, CheckResult.NOTE, found, rights.grant_commands(optional.missing))
         else:
-            yield Finding(check, Verdict.OK, "complete")
+            yield Finding(check, CheckResult.OK, "complete")
 
 
 def _group_offsets(client: KafkaClient, examined: rights.Examination, knowledge: _Knowledge) -> Iterator[Finding]:
@@ -354,9 +354,9 @@ def _group_offsets(client: KafkaClient, examined: rights.Examination, knowledge:
             fetch_offsets(client, examined.probe, places)
     except AuthorizationError:
         # The check of the rights names what is missing.
-        yield Finding(check, Verdict.SKIPPED, "a right is missing")
+        yield Finding(check, CheckResult.SKIPPED, "a right is missing")
     else:
-        yield Finding(check, Verdict.OK, "read as the sink does")
+        yield Finding(check, CheckResult.OK, "read as the sink does")
 
 
 def _trial_transaction(client: KafkaClient, examined: rights.Examination, knowledge: _Knowledge) -> Iterator[Finding]:
@@ -364,7 +364,7 @@ def _trial_transaction(client: KafkaClient, examined: rights.Examination, knowle
     check = "trial transaction"
     if examined.is_read_only or not knowledge.has_decision_topic:
         reason = "--read-only is given" if examined.is_read_only else "there is no decision topic that can be used"
-        yield Finding(check, Verdict.SKIPPED, reason)
+        yield Finding(check, CheckResult.SKIPPED, reason)
         return
     clock = client.runtime.clock
     identity = knowledge.probe or init_producer_id(
@@ -382,12 +382,12 @@ def _trial_transaction(client: KafkaClient, examined: rights.Examination, knowle
     if ended.code is not ErrorCode.NONE:
         yield Finding(
             check,
-            Verdict.PROBLEM,
+            CheckResult.PROBLEM,
             f"EndTxn got {'no response' if ended.code is None else ended.code.name}",
             f"Run `eos-kafka transactions describe --transactional-id {examined.probe}`",
         )
         return
-    yield Finding(check, Verdict.OK, f"begun, described and aborted in {taken_ms:.0f} ms")
+    yield Finding(check, CheckResult.OK, f"begun, described and aborted in {taken_ms:.0f} ms")
     yield _clock_difference(described.start_time_ms, begun_at_ms, described_at_ms)
 
 
@@ -395,10 +395,10 @@ def _clock_difference(start_ms: int, earliest_ms: int, latest_ms: int) -> Findin
     check = "clock difference"
     difference_ms = start_ms - min(max(start_ms, earliest_ms), latest_ms)
     if abs(difference_ms) <= _CLOCK_DIFFERENCE_MS:
-        return Finding(check, Verdict.OK, f"at most {abs(difference_ms) + latest_ms - earliest_ms} ms")
+        return Finding(check, CheckResult.OK, f"at most {abs(difference_ms) + latest_ms - earliest_ms} ms")
     return Finding(
         check,
-        Verdict.WARNING,
+        CheckResult.WARNING,
         f"the coordinator's clock is {abs(difference_ms)} ms {'ahead of' if difference_ms > 0 else 'behind'} this "
         "machine's",
         "Synchronize the clocks (NTP): the time that a transaction has left is computed from both",

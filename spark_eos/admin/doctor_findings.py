@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Verdict(StrEnum):
+class CheckResult(StrEnum):
     """The result of one check."""
 
     OK = "ok"
@@ -19,6 +19,6 @@ class Finding:
     """One line of the report."""
 
     check: str
-    verdict: Verdict
+    verdict: CheckResult
     found: str
     remedy: str = ""

@@ -182,14 +182,14 @@ def _allowed_of_ids(client: KafkaClient, examined: Examination) -> tuple[Allowed
     return {(ID, EVERY): every, (ID, PREFIX): frozenset(own), (ID, ONE_ID): frozenset(own)}, probe
 
 
-class Compared(NamedTuple):
+class ComparedRights(NamedTuple):
     """Rights that are missing, and rights that could not be determined, each with the name of its resource."""
 
     missing: Sequence[tuple[Right, str]]
     unknown: Sequence[tuple[Right, str]]
 
 
-def compared(rights: Sequence[Right], examined: Examination, allowed: Allowed) -> Compared:
+def compared(rights: Sequence[Right], examined: Examination, allowed: Allowed) -> ComparedRights:
     missing, unknown = [], []
     for right in rights:
         if right.operation is ACLOperation.CREATE:
@@ -205,7 +205,7 @@ def compared(rights: Sequence[Right], examined: Examination, allowed: Allowed) -
                 unknown.append((right, shown))
             elif right.operation not in operations:
                 missing.append((right, shown))
-    return Compared(missing, unknown)
+    return ComparedRights(missing, unknown)
 
 
 def list_text(missing: Iterable[tuple[Right, str]]) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TopicPartition
-from spark_eos.admin.doctor_findings import Finding, Verdict
+from spark_eos.admin.doctor_findings import CheckResult, Finding
 from spark_eos.admin.rights import TRIAL_TIMEOUT_MS, Examination
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import places_of
@@ -63,7 +63,7 @@ def _is_reached(client: KafkaClient, place: TopicPartition, offset: int) -> bool
 def try_aborted_record(client: KafkaClient, examined: Examination, topic: str) -> Finding:
     """Write a record in a transaction that is aborted, and look for it as a reader at read_committed does."""
     if examined.is_read_only:
-        return Finding(_CHECK, Verdict.SKIPPED, "--read-only is given")
+        return Finding(_CHECK, CheckResult.SKIPPED, "--read-only is given")
     client.require_topics([topic])
     opened = init_producer_id(client, examined.probe, transaction_timeout_ms=TRIAL_TIMEOUT_MS)
     try:
@@ -78,16 +78,16 @@ def what_it_means(fate: Fate) -> Finding:
     if fate is Fate.COMMITTED:
         return Finding(
             _CHECK,
-            Verdict.PROBLEM,
+            CheckResult.PROBLEM,
             "a reader at read_committed gets the record of an aborted transaction",
             "Do not use the sink with this service: readers would get the rows of attempts that failed, and rows twice",
         )
     if fate is Fate.HIDDEN:
         return Finding(
             _CHECK,
-            Verdict.WARNING,
+            CheckResult.WARNING,
             "not known: a reader at read_committed does not get to the record, which is behind the last stable offset",
             "Repeat the command with a topic that has no open transaction. If this one has none, the trial's own has "
             "not ended: look into the logs of the brokers",
         )
-    return Finding(_CHECK, Verdict.OK, "hidden from a reader at read_committed")
+    return Finding(_CHECK, CheckResult.OK, "hidden from a reader at read_committed")

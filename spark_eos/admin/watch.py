@@ -14,7 +14,7 @@ from broker_core.types import counted
 from spark_eos.admin.output import TABLE, ExitCode, Painter, Style
 from spark_eos.admin.parsers import options_of
 from spark_eos.admin.transactions_view import producer_document
-from spark_eos.admin.watch_model import Order, Snapshot, Watcher, waited_text
+from spark_eos.admin.watch_model import Order, Watcher, WatchSnapshot, waited_text
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import OptionError
 from spark_eos.options.operator_commands import OperatorCommands
@@ -58,7 +58,7 @@ def print_lines(chosen: argparse.Namespace, watcher: Watcher) -> None:
         watcher.client.runtime.clock.sleep(chosen.interval)
 
 
-def summary(snapshot: Snapshot) -> str:
+def summary(snapshot: WatchSnapshot) -> str:
     text = (
         f"{utc(snapshot.taken_at_ms)}: {counted(snapshot.partition_count, 'partition')}, {len(snapshot.lagging)} "
         f"with a lag, {snapshot.counts()}"
@@ -66,7 +66,7 @@ def summary(snapshot: Snapshot) -> str:
     return f"{text}. {snapshot.trouble}" if snapshot.trouble else text
 
 
-def document_of(snapshot: Snapshot, order: Order) -> dict[str, Any]:
+def document_of(snapshot: WatchSnapshot, order: Order) -> dict[str, Any]:
     """Return a look as one object; ages are in milliseconds, and null if no coordinator has the transaction."""
     return {
         "taken_at_ms": snapshot.taken_at_ms,

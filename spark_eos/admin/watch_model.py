@@ -26,7 +26,7 @@ class Order(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class WatchSnapshot:
     """What was found at one time; `trouble` is what could not be found, and why."""
 
     taken_at_ms: int
@@ -56,14 +56,14 @@ class Watcher:
     client: KafkaClient
     topics: Collection[str] | None = None
     max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
-    _last: Snapshot = field(default_factory=lambda: Snapshot(0))
+    _last: WatchSnapshot = field(default_factory=lambda: WatchSnapshot(0))
     _standstills: Standstills = field(default_factory=Standstills)
 
     @property
     def has_looked(self) -> bool:
         return self._last.taken_at_ms != 0
 
-    def look(self) -> Snapshot:
+    def look(self) -> WatchSnapshot:
         """Return what is found now; if brokers do not respond, what was found last, with the trouble."""
         try:
             self._last = self._look()
@@ -75,7 +75,7 @@ class Watcher:
             self._last = replace(self._last, trouble=trouble)
         return self._last
 
-    def _look(self) -> Snapshot:
+    def _look(self) -> WatchSnapshot:
         if self.topics is None:
             places = partition_places(self.client)[0]
         else:
@@ -90,7 +90,7 @@ class Watcher:
         if missing:
             troubles.append(f"Partitions without a leader: {missing}")
         lagging = self._standstills.with_open(findings)
-        return Snapshot(at_ms, len(places), tuple(lagging.values()), ". ".join(troubles))
+        return WatchSnapshot(at_ms, len(places), tuple(lagging.values()), ". ".join(troubles))
 
     def _findings(self, lagging: Collection[TopicPartition]) -> tuple[list[HangingFinding], list[str]]:
         """Return the open transactions of partitions, judged, and what could not be found."""

@@ -10,7 +10,7 @@ from textual.binding import Binding
 from textual.widgets import DataTable, Footer, Static
 
 from broker_core.types import counted
-from spark_eos.admin.watch_model import Order, Snapshot, waited_text
+from spark_eos.admin.watch_model import Order, WatchSnapshot, waited_text
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.readable import one_line, printable, utc
@@ -49,9 +49,9 @@ class WatchScreen(App[None]):
 
     def __init__(
         self,
-        look: Callable[[], Snapshot],
+        look: Callable[[], WatchSnapshot],
         commands: OperatorCommands,
-        first: Snapshot,
+        first: WatchSnapshot,
         interval_seconds: float,
         order: Order = Order.AGE,
     ) -> None:
@@ -87,10 +87,10 @@ class WatchScreen(App[None]):
         try:
             snapshot = self._look_once()
         except EosKafkaError as error:
-            snapshot = Snapshot(self._snapshot.taken_at_ms, trouble=str(error))
+            snapshot = WatchSnapshot(self._snapshot.taken_at_ms, trouble=str(error))
         self.call_from_thread(self._take, snapshot)
 
-    def _take(self, snapshot: Snapshot) -> None:
+    def _take(self, snapshot: WatchSnapshot) -> None:
         self._is_looking = False
         self._snapshot = snapshot
         self._draw()

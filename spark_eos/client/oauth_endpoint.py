@@ -348,14 +348,14 @@ def _opener(endpoint: EndpointOptions) -> urllib.request.OpenerDirector:
     class TlsConnection(Connection, http.client.HTTPSConnection):
         """The same with TLS."""
 
-    class Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    class TokenHandler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
         def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
             return self.do_open(Connection, request)
 
         def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
             return self.do_open(TlsConnection, request, context=context)
 
-    return urllib.request.build_opener(Handler, _NoRedirect)
+    return urllib.request.build_opener(TokenHandler, _NoRedirect)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

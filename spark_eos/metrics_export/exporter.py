@@ -77,7 +77,7 @@ class HttpOutput(Output):
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         metrics, store = self._registry, self._store
 
-        class Handler(MetricsHandler):
+        class MetricsPage(MetricsHandler):
             registry = metrics
             timeout = 10
 
@@ -99,7 +99,7 @@ class HttpOutput(Output):
             address_family = family
             daemon_threads = True
 
-        return Server(address[:2], Handler)  # type: ignore[arg-type]
+        return Server(address[:2], MetricsPage)  # type: ignore[arg-type]
 
 
 class TextfileOutput(Output):
@@ -142,7 +142,7 @@ class OtlpOutput(Output):
 
         output = self
 
-        class Exporter(OTLPMetricExporter):
+        class WatchedExporter(OTLPMetricExporter):
             def export(self, *args: Any, **options: Any) -> MetricExportResult:
                 result = super().export(*args, **options)
                 failed = result is not MetricExportResult.SUCCESS
@@ -152,7 +152,7 @@ class OtlpOutput(Output):
         resource = Resource.create()
         if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
             resource = resource.merge(Resource({SERVICE_NAME: "eos-kafka"}))
-        reader = PeriodicExportingMetricReader(Exporter(endpoint=endpoint))
+        reader = PeriodicExportingMetricReader(WatchedExporter(endpoint=endpoint))
         self._provider = MeterProvider([reader], resource, shutdown_on_exit=False)
         meter = self._provider.get_meter("spark_eos")
         for side in (SINK_METRICS, SOURCE_METRICS):

@@ -94,7 +94,7 @@ class OptionDefinition(NamedTuple):
         raise OptionError(f"Option '{shown}' is {text!r}", remedy=f"Give a {whole}number {bounds}")
 
 
-class Verdict(StrEnum):
+class Treatment(StrEnum):
     """What becomes of a setting."""
 
     HONORED = "honored"
@@ -114,7 +114,7 @@ class Setting:
 
     name: str
     clients: frozenset[str]
-    verdict: Verdict
+    verdict: Treatment
     text: str
     sides: frozenset[str] = _EVERY
     target: str = ""
@@ -163,16 +163,16 @@ HONORED: Final = {row["name"]: _definition(row) for row in _CLIENT["honored"]}
 def _settings() -> Iterable[Setting]:
     for row in _CLIENT["honored"]:
         sides = frozenset(row.get("sides", _EVERY))
-        yield Setting(row["name"], frozenset(row.get("clients", sides)), Verdict.HONORED, row["meaning"], sides)
+        yield Setting(row["name"], frozenset(row.get("clients", sides)), Treatment.HONORED, row["meaning"], sides)
     for row in _CLIENT["refused"]:
         clients = frozenset(row.get("clients", _EVERY))
         allowed = frozenset(row.get("allowed", ()))
-        yield Setting(row["name"], clients, Verdict.REFUSED, row["text"], clients or _EVERY, allowed=allowed)
+        yield Setting(row["name"], clients, Treatment.REFUSED, row["text"], clients or _EVERY, allowed=allowed)
     for row in _CLIENT["no effect"]:
         for name in row["names"]:
-            yield Setting(name, frozenset(row.get("clients", _EVERY)), Verdict.NO_EFFECT, row["text"])
+            yield Setting(name, frozenset(row.get("clients", _EVERY)), Treatment.NO_EFFECT, row["text"])
     for name, target in _CLIENT["mapped"].items():
-        yield Setting(name, frozenset(), Verdict.MAPPED, f"The same as {target}.", target=target)
+        yield Setting(name, frozenset(), Treatment.MAPPED, f"The same as {target}.", target=target)
 
 
 # What a parser reads; an option stands for the setting of its name.

@@ -30,7 +30,7 @@ _QUIET_SECONDS: Final = 10.0
 
 
 @dataclass
-class Verdict:
+class JudgedPartitions:
     """What became of the doubted partitions.
 
     Those in `kept` keep their offset: brokers do not agree on them yet, or they are gone but were named by the user and
@@ -57,7 +57,7 @@ class DoubtedPartitions:
         self._quiet_until: dict[TopicPartition, float] = {}
         self._reported: set[str] = set()
 
-    def judge(self, known: SourceOffset, places: Mapping[TopicPartition, PartitionPlace]) -> Verdict:
+    def judge(self, known: SourceOffset, places: Mapping[TopicPartition, PartitionPlace]) -> JudgedPartitions:
         """Decide about the partitions of a checkpoint that `places` lacks; sends no request if there are none."""
         doubted = {
             tp
@@ -65,7 +65,7 @@ class DoubtedPartitions:
             if (place := places.get(tp)) is None or known.is_other_topic(tp.topic, place.topic_id)
         }
         self._gone = {tp for tp in self._gone if tp in known.offsets and tp not in places}
-        verdict = Verdict()
+        verdict = JudgedPartitions()
         if not doubted:
             self._quiet_until.clear()
             return verdict
@@ -86,7 +86,7 @@ class DoubtedPartitions:
         verdict.kept = doubted - verdict.recreated - verdict.found.keys() - verdict.dropped
         return verdict
 
-    def _ask(self, asked: set[TopicPartition], known: SourceOffset, verdict: Verdict) -> set[TopicPartition]:
+    def _ask(self, asked: set[TopicPartition], known: SourceOffset, verdict: JudgedPartitions) -> set[TopicPartition]:
         """Ask all brokers until they agree, or the grace is over; return the partitions that are gone."""
         until = self._clock.monotonic() + MISSING_TOPIC_GRACE_SECONDS
         pause = _FIRST_PAUSE_SECONDS
@@ -114,7 +114,7 @@ class DoubtedPartitions:
             described(answer[name] for name in topics if answer and name in answer)
         return absent
 
-    def report(self, known: SourceOffset, verdict: Verdict, fixed: Collection[TopicPartition]) -> None:
+    def report(self, known: SourceOffset, verdict: JudgedPartitions, fixed: Collection[TopicPartition]) -> None:
         """Report what is lost, except partitions that Trigger.AvailableNow has `fixed`: their check follows."""
         if verdict.left_out:
             self.report_not_subscribed(known.offsets, verdict.left_out)

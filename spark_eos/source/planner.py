@@ -31,7 +31,7 @@ from spark_eos.options.positions import (
 )
 from spark_eos.options.source import NoMatch, SourceOptions
 from spark_eos.source.data_loss import DataLoss, DataLossPolicy
-from spark_eos.source.doubted_partitions import DoubtedPartitions, Verdict, includes
+from spark_eos.source.doubted_partitions import DoubtedPartitions, JudgedPartitions, includes
 from spark_eos.source.earlier_leaders import earlier_leader_error, earlier_leaders
 from spark_eos.source.offsets import OffsetMap, OffsetRange, SourceOffset, split_ranges
 from spark_eos.source.pushdown import Narrowing
@@ -55,7 +55,7 @@ class Planner:
         self._matching: list[str] = []
         self._doubts = DoubtedPartitions(lookup, options)
         self._refusal: EosKafkaError | None = None
-        self.verdict = Verdict()
+        self.verdict = JudgedPartitions()
         self.places: dict[TopicPartition, PartitionPlace] = {}
         self.ends: dict[TopicPartition, LogPoint] = {}
 

@@ -27,7 +27,7 @@ from spark_eos.client.error_table import TABLE, Api, failure
 from spark_eos.client.needed_apis import SINK_APIS, SOURCE_APIS, NeededApi
 from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS, ProcessMetrics
 from spark_eos.options import catalog
-from spark_eos.options.catalog import OptionDefinition, Setting, Verdict
+from spark_eos.options.catalog import OptionDefinition, Setting, Treatment
 from spark_eos.source.data_loss import DataLoss
 from tests.support.error_messages import ANCHORS, PACKAGES, ErrorMessage, anchor_tables, error_anchors, error_messages
 from tests.support.setting_stub import STUB, setting_stub
@@ -151,7 +151,7 @@ def _clients(row: Setting) -> str:
 
 
 def _verdict(row: Setting) -> str:
-    if row.verdict is Verdict.MAPPED:
+    if row.verdict is Treatment.MAPPED:
         return f"{row.verdict} to {code(f'kafka.{row.target}')}"
     if row.allowed:
         plain = [each for each in sorted(row.allowed) if "." not in each or each.startswith("tls")]

@@ -100,7 +100,7 @@ class StateHistory:
 
 
 @dataclass(slots=True)
-class Snapshot:
+class CollectedState:
     """What the collector knows at one time; other threads read it, so a published one does not change.
 
     The next one is filled meanwhile. Its `descriptions` and `problems` change in place, so a publication copies them.
@@ -135,9 +135,9 @@ class Collector:
 
     def __init__(self, client: KafkaClient, decision_topic: str, suspect_seconds: float = SUSPECT_SECONDS) -> None:
         self.history = StateHistory()
-        self.snapshot = Snapshot()
+        self.snapshot = CollectedState()
         # The next one, as it is filled.
-        self._next = Snapshot()
+        self._next = CollectedState()
         self._client = client
         self._clock = client.runtime.clock
         self._tail = DecisionTail(decision_topic)

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from broker_core.types import TopicPartition
-from spark_eos.admin.console.collector import SeenState, Snapshot
+from spark_eos.admin.console.collector import CollectedState, SeenState
 from spark_eos.admin.console.decision_tail import QueryState
 from spark_eos.admin.console.pages import LiveLinks
 from spark_eos.admin.transactions_view import finding_document
@@ -24,7 +24,7 @@ _PACE_OVER: Final = 20
 class View(NamedTuple):
     """What the documents are made from."""
 
-    snapshot: Snapshot
+    snapshot: CollectedState
     links: LiveLinks
     commands: OperatorCommands
     now_ms: int
@@ -103,7 +103,7 @@ def _blocker(view: View, finding: HangingFinding) -> dict[str, Any]:
     }
 
 
-def _started_at_ms(snapshot: Snapshot, transactional_id: str) -> int | None:
+def _started_at_ms(snapshot: CollectedState, transactional_id: str) -> int | None:
     found = snapshot.descriptions.get(transactional_id)
     return found.start_time_ms if found is not None and found.start_time_ms > 0 else None
 

@@ -13,7 +13,7 @@ from broker_core import EmbeddedBroker, Error
 from spark_eos.admin import doctor as doctor_command
 from spark_eos.admin import rights as roles
 from spark_eos.admin.command import main
-from spark_eos.admin.doctor_findings import Finding, Verdict
+from spark_eos.admin.doctor_findings import CheckResult, Finding
 from spark_eos.admin.output import ExitCode
 from spark_eos.admin.rights import Examination
 from spark_eos.admin.trial_record import fate_of_record, what_it_means
@@ -83,7 +83,7 @@ def test_record_of_an_aborted_transaction_is_hidden_from_readers(capsys: pytest.
         with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
             opened = init_producer_id(client, "seen", transaction_timeout_ms=10_000)
             shown = fate_of_record(client, opened, "trial", commit=True)
-        assert what_it_means(shown).verdict is Verdict.PROBLEM
+        assert what_it_means(shown).verdict is CheckResult.PROBLEM
 
 
 def test_addresses_of_ipv6_are_in_brackets(capsys: pytest.CaptureFixture[str]) -> None:
@@ -318,9 +318,9 @@ def test_table_shows_each_finding_as_soon_as_it_is_made(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def findings(_: Examination) -> Iterator[Finding]:
-        yield Finding("topic nope", Verdict.PROBLEM, "does not exist", "Create it")
+        yield Finding("topic nope", CheckResult.PROBLEM, "does not exist", "Create it")
         assert capsys.readouterr().out == "problem  topic nope: does not exist\n         -> Create it\n"
-        yield Finding("broker 1", Verdict.OK, "responds")
+        yield Finding("broker 1", CheckResult.OK, "responds")
 
     monkeypatch.setattr(doctor_command, "examine", findings)
     assert main(["doctor", "--bootstrap-server", "127.0.0.1:1"]) == ExitCode.PROBLEM_FOUND

@@ -11,7 +11,7 @@ from broker_core import EmbeddedBroker
 from broker_core.types import TopicPartition
 from spark_eos.admin import watch, watch_model
 from spark_eos.admin.command import ExitCode, main
-from spark_eos.admin.watch_model import Order, Snapshot, Watcher, waited_text
+from spark_eos.admin.watch_model import Order, Watcher, WatchSnapshot, waited_text
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import AuthorizationError, OptionError, TopicError, UnreachableError
 from spark_eos.options.client import ClientOptions
@@ -79,7 +79,7 @@ def test_watcher_finds_lags_open_transactions_and_verdicts(scene: Scene) -> None
 def test_order_by_verdict_and_lag(scene: Scene) -> None:
     hanging, live = scene.watcher.look().ordered(Order.AGE)
     wide = replace(live, high_watermark=100)
-    snapshot = Snapshot(1, 2, (wide, hanging))
+    snapshot = WatchSnapshot(1, 2, (wide, hanging))
     assert snapshot.ordered(Order.VERDICT) == [hanging, wide]
     assert snapshot.ordered(Order.LAG) == [wide, hanging]
 
@@ -106,7 +106,7 @@ def test_watcher_keeps_the_last_look_when_brokers_do_not_respond(scene: Scene, m
     assert (again.lagging, again.taken_at_ms) == (found.lagging, found.taken_at_ms)
     assert again.trouble.startswith("No broker")
     with pytest.raises(UnreachableError):
-        replace(scene.watcher, _last=Snapshot(0)).look()
+        replace(scene.watcher, _last=WatchSnapshot(0)).look()
 
 
 def test_partition_that_loses_its_leader_is_not_searched() -> None:

@@ -20,7 +20,7 @@ from spark_eos.admin.parsers import (
     options_of,
 )
 from spark_eos.admin.watch import document_of, follow
-from spark_eos.admin.watch_model import Order, Snapshot, Watcher
+from spark_eos.admin.watch_model import Order, Watcher, WatchSnapshot
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer_scan import ActiveProducer
 from spark_eos.errors import OptionError, UnreachableError
@@ -372,8 +372,8 @@ def test_watch_that_is_interrupted_before_it_has_shown_what_was_asked_fails(
     more: list[str], looks: int, fails: bool
 ) -> None:
     class Interrupted(Watcher):
-        def _look(self) -> Snapshot:
-            return Snapshot(1_000)
+        def _look(self) -> WatchSnapshot:
+            return WatchSnapshot(1_000)
 
     def show(_: argparse.Namespace, watcher: Watcher) -> None:
         for _ in range(looks):
@@ -391,7 +391,7 @@ def test_watch_that_is_interrupted_before_it_has_shown_what_was_asked_fails(
 def test_look_of_watch_is_one_json_object() -> None:
     place = TopicPartition("t", 0)
     finding = hanging_finding(PartitionTransaction(place, ActiveProducer(7, 1, 0, 5, -1, 3)), [])
-    snapshot = Snapshot(1_000, 4, (Standstill(place, 3, 9, 400, (finding,)),))
+    snapshot = WatchSnapshot(1_000, 4, (Standstill(place, 3, 9, 400, (finding,)),))
     found = json.loads(json.dumps(document_of(snapshot, Order.AGE)))
     [lagging] = found["lagging"]
     assert (lagging["topic"], lagging["lag"], lagging["seen_since_ms"]) == ("t", 6, 400)

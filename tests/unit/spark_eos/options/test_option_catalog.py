@@ -18,7 +18,7 @@ from spark_eos.options.catalog import (
     SINK_OPTIONS,
     SOURCE_OPTIONS,
     Setting,
-    Verdict,
+    Treatment,
 )
 from spark_eos.options.client import client_options, kafka_settings
 from spark_eos.options.sink import sink_options
@@ -33,7 +33,7 @@ SPARK_REFUSES = {
 }
 
 
-def rows(*verdicts: Verdict) -> list[pytest.ParameterSet]:
+def rows(*verdicts: Treatment) -> list[pytest.ParameterSet]:
     return [pytest.param(row, id=row.name) for row in SETTINGS.values() if row.verdict in verdicts]
 
 
@@ -56,7 +56,7 @@ def test_each_option_has_one_line() -> None:
         assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("row", rows(Verdict.REFUSED))
+@pytest.mark.parametrize("row", rows(Treatment.REFUSED))
 def test_refused_setting_is_refused_with_its_reason(row: Setting) -> None:
     for side in row.sides:
         with pytest.raises(OptionError) as caught:
@@ -74,7 +74,7 @@ def test_settings_that_spark_refuses_are_refused_in_its_words(side: str, name: s
         kafka_settings({**SERVERS, f"kafka.{name}": "x"}, side=side)
 
 
-@pytest.mark.parametrize("row", rows(Verdict.NO_EFFECT))
+@pytest.mark.parametrize("row", rows(Treatment.NO_EFFECT))
 def test_setting_without_effect_is_accepted_with_a_debug_line(row: Setting, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "spark_eos.options")
     for side in SIDES:
@@ -85,15 +85,15 @@ def test_setting_without_effect_is_accepted_with_a_debug_line(row: Setting, capl
         assert "secret" not in caplog.text
 
 
-@pytest.mark.parametrize("row", rows(Verdict.MAPPED))
+@pytest.mark.parametrize("row", rows(Treatment.MAPPED))
 def test_mapped_setting_is_read_as_its_target(row: Setting) -> None:
     target = SETTINGS[row.target]
-    assert target.verdict is Verdict.HONORED
+    assert target.verdict is Treatment.HONORED
     for side in target.sides:
         assert kafka_settings({**SERVERS, f"kafka.{row.name}": "a:1, b:2"}, side=side)[row.target] == "a:1, b:2"
 
 
-@pytest.mark.parametrize("row", rows(Verdict.HONORED))
+@pytest.mark.parametrize("row", rows(Treatment.HONORED))
 def test_honored_setting_is_kept_on_its_sides_only(row: Setting, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "spark_eos.options")
     for side in SIDES:
@@ -189,7 +189,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
 WITHOUT_EXAMPLE = {"sasl.oauthbearer.method", "ssl.truststore.type", "ssl.keystore.type"}
 
 
-@pytest.mark.parametrize("row", rows(Verdict.HONORED))
+@pytest.mark.parametrize("row", rows(Treatment.HONORED))
 def test_honored_setting_changes_the_parsed_options(row: Setting) -> None:
     if row.name in WITHOUT_EXAMPLE:
         return

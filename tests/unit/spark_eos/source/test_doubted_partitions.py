@@ -11,7 +11,7 @@ from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, PartitionMeta
 from spark_eos.client.offset_lookup import PartitionPlace
 from spark_eos.errors import AuthorizationError, DataLossError, OptionError
 from spark_eos.options.source import stream_options
-from spark_eos.source.doubted_partitions import DoubtedPartitions, Verdict
+from spark_eos.source.doubted_partitions import DoubtedPartitions, JudgedPartitions
 from spark_eos.source.offsets import SourceOffset
 from tests.support.clocks import StandingClock
 
@@ -61,7 +61,7 @@ class Doubts:
 
     def judge(
         self, known: SourceOffset = KNOWN, places: Mapping[TopicPartition, PartitionPlace] | None = None
-    ) -> Verdict:
+    ) -> JudgedPartitions:
         verdict = self.doubts.judge(known, places or {})
         self.doubts.report(known, verdict, ())
         return verdict
@@ -69,9 +69,12 @@ class Doubts:
 
 def test_known_partitions_cost_no_request() -> None:
     doubts = Doubts([])
-    assert doubts.judge(places={T0: PartitionPlace(OLD), T1: PartitionPlace(OLD)}) == Verdict()
-    assert doubts.judge(places={T0: PartitionPlace(None), T1: PartitionPlace(None)}) == Verdict()
-    assert doubts.judge(SourceOffset(KNOWN.offsets), {T0: PartitionPlace(NEW), T1: PartitionPlace(NEW)}) == Verdict()
+    assert doubts.judge(places={T0: PartitionPlace(OLD), T1: PartitionPlace(OLD)}) == JudgedPartitions()
+    assert doubts.judge(places={T0: PartitionPlace(None), T1: PartitionPlace(None)}) == JudgedPartitions()
+    assert (
+        doubts.judge(SourceOffset(KNOWN.offsets), {T0: PartitionPlace(NEW), T1: PartitionPlace(NEW)})
+        == JudgedPartitions()
+    )
     assert doubts.brokers.asked == 0
 
 
@@ -88,7 +91,7 @@ def test_known_partitions_cost_no_request() -> None:
 ], ids=str)  # fmt: skip
 def test_partition_that_one_broker_names_goes_on(rounds: list[list[Answer]], fail: bool) -> None:
     verdict = Doubts(*rounds, fail=fail).judge()
-    assert verdict == Verdict(found={T0: PartitionPlace(OLD, 1, 4), T1: PartitionPlace(OLD, 1, 4)})
+    assert verdict == JudgedPartitions(found={T0: PartitionPlace(OLD, 1, 4), T1: PartitionPlace(OLD, 1, 4)})
 
 
 @pytest.mark.parametrize("fail", [True, False])
@@ -97,10 +100,10 @@ def test_partition_that_one_broker_names_goes_on(rounds: list[list[Answer]], fai
 ], ids=str)  # fmt: skip
 def test_partition_that_brokers_disagree_on_keeps_its_offset(answers: list[Answer], fail: bool) -> None:
     doubts = Doubts(answers, fail=fail)
-    assert doubts.judge() == Verdict(kept={T0, T1})
+    assert doubts.judge() == JudgedPartitions(kept={T0, T1})
     asked = doubts.brokers.asked
     # Other topics are read in the meantime, without a wait in each trigger.
-    assert doubts.judge() == Verdict(kept={T0, T1})
+    assert doubts.judge() == JudgedPartitions(kept={T0, T1})
     assert doubts.brokers.asked == asked
     doubts.clock.seconds += 60
     doubts.brokers.rounds = [[HERE]]
@@ -127,21 +130,25 @@ def test_partition_that_no_broker_knows_is_gone_after_the_grace() -> None:
 def test_named_partition_that_is_gone_keeps_its_offset_in_case_it_comes_back(caplog: pytest.LogCaptureFixture) -> None:
     doubts = Doubts([UNKNOWN], fail=False)
     for _ in range(2):
-        assert doubts.judge() == Verdict(gone={T0, T1}, kept={T0, T1})
+        assert doubts.judge() == JudgedPartitions(gone={T0, T1}, kept={T0, T1})
     assert caplog.text.count("PARTITIONS_DELETED") == 1
-    assert doubts.judge(places={T0: PartitionPlace(OLD), T1: PartitionPlace(OLD)}) == Verdict()
+    assert doubts.judge(places={T0: PartitionPlace(OLD), T1: PartitionPlace(OLD)}) == JudgedPartitions()
     doubts.brokers.rounds = [[OTHER]]
-    assert doubts.judge(places={T0: PartitionPlace(NEW), T1: PartitionPlace(NEW)}) == Verdict(recreated={T0, T1})
+    assert doubts.judge(places={T0: PartitionPlace(NEW), T1: PartitionPlace(NEW)}) == JudgedPartitions(
+        recreated={T0, T1}
+    )
 
 
 def test_partition_of_a_pattern_that_is_gone_leaves_the_checkpoint() -> None:
     doubts = Doubts([UNKNOWN], fail=False, subscribePattern="t.*")
-    assert doubts.judge() == Verdict(gone={T0, T1}, dropped={T0, T1})
+    assert doubts.judge() == JudgedPartitions(gone={T0, T1}, dropped={T0, T1})
 
 
 def test_partition_without_a_topic_id_that_is_gone_leaves_the_checkpoint() -> None:
     """If a topic comes back, nothing shows that its first records were read."""
-    assert Doubts([UNKNOWN], fail=False).judge(SourceOffset(KNOWN.offsets)) == Verdict(gone={T0, T1}, dropped={T0, T1})
+    assert Doubts([UNKNOWN], fail=False).judge(SourceOffset(KNOWN.offsets)) == JudgedPartitions(
+        gone={T0, T1}, dropped={T0, T1}
+    )
 
 
 def test_topics_are_quiet_independently() -> None:
@@ -161,14 +168,14 @@ def test_topic_that_all_brokers_name_with_another_id_is_another() -> None:
     with pytest.raises(DataLossError, match=rf"TOPIC_RECREATED.*t-0 was read up to offset 5 of .* id {OLD}"):
         Doubts([OTHER, OTHER]).judge(places=new)
     lenient = Doubts([OTHER, OTHER], fail=False)
-    assert lenient.judge(places=new) == Verdict(recreated={T0, T1})
+    assert lenient.judge(places=new) == JudgedPartitions(recreated={T0, T1})
     assert lenient.clock.seconds == 0, "a topic id is a proof"
-    assert Doubts([OTHER, UNKNOWN], fail=False).judge(places=new) == Verdict(kept={T0, T1})
+    assert Doubts([OTHER, UNKNOWN], fail=False).judge(places=new) == JudgedPartitions(kept={T0, T1})
 
 
 def test_new_topic_of_which_nothing_was_read_is_no_loss() -> None:
     known = SourceOffset({T0: 0}, {"t": OLD})
-    assert Doubts([OTHER]).judge(known, {T0: PartitionPlace(NEW)}) == Verdict(recreated={T0})
+    assert Doubts([OTHER]).judge(known, {T0: PartitionPlace(NEW)}) == JudgedPartitions(recreated={T0})
 
 
 def test_right_that_stays_away_is_named() -> None:
@@ -186,5 +193,5 @@ def test_options_that_leave_out_a_partition_are_named(
     assert "Nothing is known to be deleted" in str(caught.value)
     assert "their later records are never read" in str(caught.value)
     lenient = Doubts([], fail=False, **options)
-    assert lenient.judge() == Verdict(left_out={T0, T1}, dropped={T0, T1})
+    assert lenient.judge() == JudgedPartitions(left_out={T0, T1}, dropped={T0, T1})
     assert "no longer read: t-0" in caplog.text

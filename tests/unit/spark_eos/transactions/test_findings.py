@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from broker_core.types import TopicPartition
-from spark_eos.admin.watch_model import Order, Snapshot, waited_text
+from spark_eos.admin.watch_model import Order, WatchSnapshot, waited_text
 from spark_eos.client.inspection import TransactionDescription
 from spark_eos.client.producer_scan import ActiveProducer
 from spark_eos.options.operator_commands import OperatorCommands
@@ -150,7 +150,7 @@ def test_watch_sorts_an_unknown_age_first() -> None:
         Standstill(each.transaction.topic_partition, 5, 9, since_ms, (each,))
         for each, since_ms in ((live(NOW_MS - 60_000, -1), NOW_MS), (hanging[0], NOW_MS), (hanging[1], NOW_MS - 9))
     ]
-    ordered = Snapshot(NOW_MS, 3, tuple(partitions)).ordered(Order.AGE)
+    ordered = WatchSnapshot(NOW_MS, 3, tuple(partitions)).ordered(Order.AGE)
     assert [each.topic_partition.partition for each in ordered] == [2, 1, 0]
 
 
