@@ -9,7 +9,7 @@ from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, Doubt, TopicMetadata, problem_with, topic_error
-from spark_eos.errors import EosKafkaError, TopicError, UnreachableError
+from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnreachableError
 
 # As in the Java client (metadata.max.age.ms): a broker that is no longer the leader refuses requests, which triggers a
 # look-up.
@@ -20,15 +20,25 @@ _LEADERS_WAIT_MS: Final = 1_000
 def leaderless_partitions(
     client: KafkaClient, topics: Collection[str], max_age_ms: int = 1_000
 ) -> Mapping[str, Collection[int]]:
-    """Return the partitions without a leader, by a response of at most this age; none if that is not known quickly."""
+    """Return the partitions without a leader, by a response of at most this age; none if that is not known quickly.
+
+    A topic that is gone, or that the principal may not describe, hides nothing of the others.
+    """
     try:
-        found = client.require_topics(topics, need_leaders=False, max_age_ms=max_age_ms, timeout_ms=_LEADERS_WAIT_MS)
+        found = _described(client, topics, max_age_ms)
     except EosKafkaError:
         # The next request meets the same failure, with more patience.
         return {}
     return {
         name: [number for number, each in topic.partitions.items() if each.leader < 0] for name, topic in found.items()
     }
+
+
+def _described(client: KafkaClient, topics: Collection[str], max_age_ms: int) -> Mapping[str, TopicMetadata]:
+    try:
+        return client.require_topics(topics, need_leaders=False, max_age_ms=max_age_ms, timeout_ms=_LEADERS_WAIT_MS)
+    except (AuthorizationError, TopicError):
+        return client.metadata(topics, timeout_ms=_LEADERS_WAIT_MS)
 
 
 def leaderless_among(client: KafkaClient, places: Collection[TopicPartition]) -> TopicPartition | None:

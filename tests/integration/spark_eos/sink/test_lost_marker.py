@@ -138,6 +138,24 @@ def test_failed_task_leaves_its_abort_to_the_driver(application: Application) ->
     assert application.state(opened) == "CompleteAbort"
 
 
+def test_topic_that_is_gone_does_not_hide_that_another_has_no_leader(application: Application) -> None:
+    kafka = application.kafka
+    kafka.create_topic("gone", 1)
+    cluster = cluster_of(application.process, application.options)
+    transaction = TaskTransaction(cluster.client, application.options)
+    opened = cluster.init_producer_id("eos-kafka.q.run1.w.0", 60_000)
+    transaction.begin(opened)
+    for topic in ("gone", TOPIC):
+        transaction.send(TopicPartition(topic, 0), encoded(["row"]))
+    transaction.flush()
+    kafka.delete_topic("gone")
+    with kafka.without_leader((TOPIC, 0)):
+        application.abort()
+        assert application.state(opened) == "Ongoing"
+    application.abort()
+    assert application.state(opened) == "CompleteAbort"
+
+
 def test_watchdog_of_a_killed_worker_waits_for_the_leader(application: Application) -> None:
     opened = application.prepare(0).transaction.opened
     outage = application.kafka.without_leader((TOPIC, 0))
