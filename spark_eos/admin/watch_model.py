@@ -3,12 +3,13 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 
 from broker_core.types import TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import places_of
 from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT, ProducerScan, unreadable_text
-from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnsupportedError
+from spark_eos.errors import AuthorizationError, EosKafkaError, UnsupportedError
 from spark_eos.readable import age_text
 from spark_eos.runtime import now_ms
 from spark_eos.transactions.findings import HangingFinding, HangingVerdict, unknown_finding
@@ -71,15 +72,16 @@ class Watcher:
             if not self.has_looked:
                 # A topic that does not exist is a mistake in the command.
                 raise
-            trouble = "A topic was deleted" if isinstance(error, TopicError) else str(error)
-            self._last = replace(self._last, trouble=trouble)
+            self._last = replace(self._last, trouble=str(error))
         return self._last
 
     def _look(self) -> WatchSnapshot:
         if self.topics is None:
             places = partition_places(self.client)[0]
         else:
-            places = places_of(self.client.require_topics(self.topics, need_leaders=False).values())
+            # One that is deleted later, or hidden, must not stop the look at the others.
+            named = self.client.metadata if self.has_looked else partial(self.client.require_topics, need_leaders=False)
+            places = places_of(named(self.topics).values())
         stable, high = ends(self.client, places, places)
         at_ms = now_ms(self.client.runtime.clock)
         self._standstills.keep_only(places)
@@ -89,6 +91,9 @@ class Watcher:
         missing = sum(place.leader_id < 0 for place in places.values())
         if missing:
             troubles.append(f"Partitions without a leader: {missing}")
+        gone = sorted(set(self.topics or ()) - {place.topic for place in places})
+        if gone:
+            troubles.append(f"Deleted, or hidden from this principal: {', '.join(gone)}")
         lagging = self._standstills.with_open(findings)
         return WatchSnapshot(at_ms, len(places), tuple(lagging.values()), ". ".join(troubles))
 

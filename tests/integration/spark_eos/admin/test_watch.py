@@ -101,7 +101,7 @@ def test_watcher_keeps_the_last_look_when_brokers_do_not_respond(scene: Scene, m
     def unreachable(*_: object, **__: object) -> None:
         raise UnreachableError("No broker")
 
-    monkeypatch.setattr(KafkaClient, "require_topics", unreachable)
+    monkeypatch.setattr(KafkaClient, "metadata", unreachable)
     again = scene.watcher.look()
     assert (again.lagging, again.taken_at_ms) == (found.lagging, found.taken_at_ms)
     assert again.trouble.startswith("No broker")
@@ -121,6 +121,21 @@ def test_partition_that_loses_its_leader_is_not_searched() -> None:
             assert [each.topic_partition for each in look.lagging] == [TopicPartition("t", 0)]
             assert look.trouble == "Partitions without a leader: 1"
             assert len(watcher.look().lagging) == 2
+
+
+def test_topic_that_is_deleted_stops_no_look_at_the_others() -> None:
+    with (
+        EmbeddedBroker(topics={"gone": 1, "kept": 1}) as kafka,
+        KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client,
+    ):
+        watcher = Watcher(client, ["gone", "kept"])
+        assert watcher.look().partition_count == 2
+        kafka.delete_topic("gone")
+        with RawClient(kafka.bootstrap_servers) as raw:
+            open_up(RawSession(raw, "later"), "kept", 0)
+            found = watcher.look()
+        assert [each.topic_partition for each in found.lagging] == [TopicPartition("kept", 0)]
+        assert found.trouble == "Deleted, or hidden from this principal: gone"
 
 
 def test_topic_that_does_not_exist_is_an_error(scene: Scene) -> None:
