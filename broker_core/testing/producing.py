@@ -159,7 +159,9 @@ class LocalProducer:
     def _partitions(self, topic: str) -> int:
         """Return the topic's number of partitions; create it like a client's first request, if that is enabled."""
         wanted = m.MetadataRequest.MetadataRequestTopic(name=topic)
-        broker_id = self._call(lambda cluster: min(cluster.controller.addresses))
+        broker_id = self._call(lambda cluster: min(cluster.controller.addresses, default=None))
+        if broker_id is None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "no broker is running: start one first")
         request = m.MetadataRequest(topics=[wanted], allow_auto_topic_creation=True)
         response = self._client.send(broker_id, request, 9)
         (found,) = response.topics
@@ -302,7 +304,7 @@ def _check(code: int, what: str) -> None:
 
 
 def _items(values: Values) -> Iterable[Any]:
-    if isinstance(values, str | bytes | ProducerRecord) or values is None:
+    if isinstance(values, str | bytes | bytearray | memoryview | ProducerRecord) or values is None:
         return [values]
     if hasattr(values, "itertuples"):
         raise TypeError(

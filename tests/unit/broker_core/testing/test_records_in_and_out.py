@@ -144,6 +144,19 @@ def test_wrong_arguments_are_named_and_nothing_is_written(shared, values, argume
     assert [shared.partition("four", number).log_end_offset for number in range(4)] == before
 
 
+@pytest.mark.parametrize("value", [b"one", bytearray(b"one"), memoryview(b"one"), "one"])
+def test_a_value_alone_is_one_record(shared, value):
+    shared.produce("alone", value)
+    assert shared.records("alone").values[-1] == b"one"
+
+
+@pytest.mark.parametrize("values", [["one"], []])
+def test_a_write_while_no_broker_runs_says_so(kafka, values):
+    kafka.broker(1).stop()
+    with pytest.raises(KafkaError, match=r"BROKER_NOT_AVAILABLE: no broker is running"):
+        kafka.produce("orders", values)
+
+
 def test_numbers_and_columns_of_numpy_and_pandas_are_written(shared):
     frame = pandas.DataFrame({"key": ["a", None], "value": ["1", "2"]})
     places = shared.produce("four", frame.itertuples(index=False), partition=numpy.int64(3))
