@@ -238,17 +238,18 @@ def _check(chosen: argparse.Namespace, transaction: PartitionTransaction, client
             remedy=f"If its producer is dead, `{commands_of(chosen).force_terminate(name)}` ends it in all its "
             "partitions. --force aborts it in this partition only; its other partitions may end differently",
         )
-    _refuse_wrong_fate(chosen, finding)
+    _refuse_wrong_fate(chosen, finding, say)
 
 
-def _refuse_wrong_fate(chosen: argparse.Namespace, finding: HangingFinding) -> None:
+def _refuse_wrong_fate(chosen: argparse.Namespace, finding: HangingFinding, say: Say) -> None:
     place, producer = finding.transaction.topic_partition, finding.transaction.producer
     if finding.is_committed and not chosen.commit:
         raise RefusedError(
             f"The epochs show that '{finding.transactional_id}' committed this transaction: an abort "
             f"marker in {place} would remove rows that its producer knows to be committed",
             checked=f"The transaction is open at epoch {producer.producer_epoch} in the partition; "
-            f"{finding.coordinator_says}. Apache Kafka can lose a marker when a broker returns (KAFKA-20734)",
+            f"{finding.coordinator_says}{finding.doubt}. Apache Kafka can lose a marker when a broker returns "
+            "(KAFKA-20734)",
             remedy="Use --commit to write the missing commit marker; --force aborts the transaction anyway, and its "
             "rows are lost",
         )
@@ -259,6 +260,8 @@ def _refuse_wrong_fate(chosen: argparse.Namespace, finding: HangingFinding) -> N
             remedy="Leave out --commit to abort it; --force --commit commits it anyway, and shows rows that its "
             "producer may have aborted",
         )
+    if finding.doubt:
+        say(f"The epochs show a commit{finding.doubt}.")
 
 
 def _carry_out(chosen: argparse.Namespace, look: Callable[[Say], EndPlan]) -> int:

@@ -6,7 +6,7 @@ the coordinator, or from when it was first seen; the time of a record is shown a
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -145,14 +145,15 @@ class Owner:
 class HangingFinding:
     """An open transaction, what its coordinators report and the verdict; `owners` is None if none was queried.
 
-    `is_v2` is false if it is known to be a transaction of V1: a later epoch says nothing about its end then.
+    `is_v2` is false if it is known to be a transaction of V1: a later epoch says nothing about its end then. It is None
+    if nothing shows which protocol its client uses.
     """
 
     transaction: PartitionTransaction
     verdict: HangingVerdict
     owners: tuple[Owner, ...] | None
     why: str
-    is_v2: bool = True
+    is_v2: bool | None = True
 
     @property
     def hangs(self) -> bool:
@@ -171,7 +172,14 @@ class HangingFinding:
     @property
     def is_committed(self) -> bool:
         """Return whether only the marker of a commit is missing."""
-        return any(each.has_committed(self.transaction.producer, is_v2=self.is_v2) for each in self.owners or ())
+        is_v2 = self.is_v2 is not False
+        return any(each.has_committed(self.transaction.producer, is_v2=is_v2) for each in self.owners or ())
+
+    @property
+    def doubt(self) -> str:
+        """Return how else the epochs of a commit without its marker may have come about; empty if they prove it."""
+        is_sinks = any(each.is_sinks for each in self.owners or ())
+        return IF_V2 if self.is_committed and self.is_v2 is None and not is_sinks else ""
 
     def began_at_ms(self, now_ms: int) -> int | None:
         """Return when the transaction began, by its coordinator's clock; None if that is unknown or cannot be right."""
@@ -256,21 +264,22 @@ def live_finding(transaction: PartitionTransaction, owners: Sequence[Owner]) -> 
 
 
 def hanging_finding(
-    transaction: PartitionTransaction, owners: Sequence[Owner], *, is_v2: bool = True
+    transaction: PartitionTransaction, owners: Sequence[Owner], *, is_v2: bool | None = True
 ) -> HangingFinding:
     """Return the finding for a transaction that is still open and that no coordinator will end."""
+    finding = HangingFinding(transaction, HangingVerdict.HANGING, tuple(owners), "", is_v2)
     place, producer = transaction.topic_partition, transaction.producer
     later = next((each.description for each in owners if each.description.lists(place)), None)
     if later is not None:
         why = _OTHER_EPOCH.format(opened=producer.producer_epoch, known=later.producer_epoch)
-    elif any(each.has_committed(producer, is_v2=is_v2) for each in owners):
-        why = _HANGING + _COMMITTED
+    elif finding.is_committed:
+        why = _HANGING + _COMMITTED + finding.doubt
     else:
         why = _HANGING if owners else _HANGING_UNKNOWN
         may_be_decided = not owners or any(each.is_sinks for each in owners)
         why += _MAYBE_DECIDED if may_be_decided else ""
     why += _OFFSETS if place.topic == CONSUMER_OFFSETS_TOPIC else ""
-    return HangingFinding(transaction, HangingVerdict.HANGING, tuple(owners), why, is_v2)
+    return replace(finding, why=why)
 
 
 def ended_finding(transaction: PartitionTransaction, owners: Sequence[Owner] | None = None) -> HangingFinding:
@@ -311,6 +320,10 @@ _OFFSETS: Final = (
 _COMMITTED: Final = (
     ". Its epoch shows that it was committed and that the commit marker was lost. An abort would remove rows "
     "that the producer knows to be committed, so `abort` refuses it; `abort --commit` writes the missing marker"
+)
+IF_V2: Final = (
+    ". This is so if its client uses transactions V2, as Java's does from 4.0 on. With another client it may have been "
+    "aborted, and the application started again since: look into the application's log first"
 )
 _MAYBE_DECIDED: Final = (
     ". If a query of the eos-kafka sink writes the topic, start it first: its error names what is decided, which must "

@@ -11,7 +11,13 @@ from itertools import islice
 from typing import Final
 
 from broker_core.errors import ErrorCode
-from broker_core.types import NO_SEQUENCE, TRANSACTION_STATE_TOPIC, IsolationLevel, TopicPartition
+from broker_core.types import (
+    CONSUMER_OFFSETS_TOPIC,
+    NO_SEQUENCE,
+    TRANSACTION_STATE_TOPIC,
+    IsolationLevel,
+    TopicPartition,
+)
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.fetch import FetchedChunk, fetch_once
 from spark_eos.client.inspection import SEE_EVERY_ID, describe_transactions, list_by_broker, sees_every_id
@@ -158,9 +164,33 @@ def _suspect(
     if not owners and doubt:
         return unknown_finding(transaction, doubt, is_hidden=True)
     finding = hanging_finding(transaction, owners, is_v2=client.transaction_version(timeout_ms=timeout_ms) >= TV2)
-    if finding.is_v2 and finding.is_committed and not _may_be_v2(client, transaction, timeout_ms):
+    if not finding.is_v2 or not finding.is_committed:
+        return finding
+    if not _may_be_v2(client, transaction, timeout_ms):
         return hanging_finding(transaction, owners, is_v2=False)
-    return finding
+    return hanging_finding(transaction, owners, is_v2=_seen_as_v2(client, transaction, timeout_ms))
+
+
+def _seen_as_v2(client: KafkaClient, transaction: PartitionTransaction, timeout_ms: float | None) -> bool | None:
+    """Return what the other partitions of the topic show about the protocol of a producer one epoch ahead.
+
+    Its newest transaction is complete. V2 begins an epoch with the marker, so that records of this epoch show V1, and a
+    marker of it without records shows V2. None if no partition has either.
+    """
+    producer, topic = transaction.producer, transaction.topic_partition.topic
+    known = client.metadata([topic], timeout_ms=timeout_ms).get(topic)
+    places = [] if known is None else [TopicPartition(topic, each) for each in known.partitions]
+    scan = ProducerScan(client, unreadable={}, timeout_ms=timeout_ms)
+    ended = [
+        each.last_sequence
+        for producers in scan.run(places).values()
+        for each in producers
+        if (each.producer_id, each.producer_epoch) == (producer.producer_id, producer.producer_epoch + 1)
+        and not each.is_in_transaction
+    ]
+    if any(each != NO_SEQUENCE for each in ended):
+        return False
+    return True if ended and topic != CONSUMER_OFFSETS_TOPIC else None
 
 
 def require_verdicts(findings: Iterable[HangingFinding]) -> None:

@@ -37,7 +37,7 @@ from spark_eos.transactions.judge import find_open
 from tests.support.clients import make_topic, unique
 from tests.support.hanging import HANGING_SETTINGS, hang, kafka_with_late_writes, open_up
 from tests.support.raw_client import RawClient
-from tests.support.raw_session import Identity, RawSession
+from tests.support.raw_session import Identity, RawSession, record_batch
 from tests.support.terminal import Terminal
 from tests.support.waiting import wait_until
 
@@ -665,6 +665,29 @@ def test_commit_of_a_later_owner_proves_nothing_about_a_late_write_of_v1(
         assert tool.run(*where, "--commit") == ExitCode.NOTHING_DONE
         assert "There is no evidence that the transaction" in tool.err
         assert tool.run(*where, "--yes") == ExitCode.DONE
+
+
+@pytest.mark.parametrize(("place", "is_shown"), [(("t", 1), True), (("other", 0), False)])
+def test_records_of_a_later_owner_show_v1_on_a_cluster_of_v2(
+    capsys: pytest.CaptureFixture[str], place: tuple[str, int], is_shown: bool
+) -> None:
+    """The late write is the first one to its partition; librdkafka and other clients use V1 on each cluster."""
+    with EmbeddedBroker(config=HANGING_SETTINGS, topics={"t": 2, "other": 1}) as kafka:
+        with RawClient(kafka.bootstrap_servers) as client:
+            session = RawSession(client, "late")
+            hang(session, "t", session.init_until_done(version=4))
+            later = session.init_until_done(version=4)
+            session.add_until_done(later, *place)
+            assert session.produce(place[0], record_batch([b"later"], later, 0), version=9, partition=place[1])[0] == 0
+            assert session.end_until_done(later, commit=True, version=3)[0] == 0
+            wait_until(lambda: session.describe().transaction_state == "CompleteCommit", "the marker is written")
+        tool = Kafka(kafka.bootstrap_servers, capsys)
+        [found] = tool.json("find-hanging", "--topic", "t", *ANY_AGE)
+        assert found["hanging"] is True
+        assert ("--commit" in found["command"]) is not is_shown
+        assert ("look into the application's log first" in found["why"]) is not is_shown
+        assert tool.run(*abort("t", "--start-offset", "0", *([] if is_shown else ["--commit"]))) == ExitCode.DONE
+        assert ("look into the application's log first" in tool.err) is not is_shown
 
 
 def test_list_covers_several_brokers_and_follows_coordinator_moves(capsys: pytest.CaptureFixture[str]) -> None:

@@ -183,3 +183,20 @@ def test_commit_that_lost_its_marker_is_recognized_by_its_epoch(
     assert ("writes the missing marker" in found.why) is is_committed
     aborted = hanging_finding(opened(-1), [Owner(1, replace(done, state="CompleteAbort"))], is_v2=is_v2)
     assert not aborted.is_committed
+
+
+@pytest.mark.parametrize(
+    ("name", "is_v2", "is_doubtful"),
+    [
+        ("tx-billing.v1.eu.orders.3", None, True),
+        ("tx-billing.v1.eu.orders.3", True, False),
+        (str(TaskId("p", "q", "0123456789abcdef", "w", 0)), None, False),
+    ],
+)
+def test_commit_that_only_an_unknown_client_may_have_made_is_doubtful(
+    name: str, is_v2: bool | None, is_doubtful: bool
+) -> None:
+    done = TransactionDescription(name, 0, "CompleteCommit", 7, 2, 900_000, NOW_MS, ())
+    found = hanging_finding(opened(-1), [Owner(1, done)], is_v2=is_v2)
+    assert found.is_committed
+    assert ("look into the application's log first" in found.why) is is_doubtful
