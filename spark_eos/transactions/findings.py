@@ -20,6 +20,8 @@ from spark_eos.sink.naming import TaskId, is_sinks_driver, sinks_task
 MINUTE_MS: Final = 60_000
 # How far the clocks of two machines may differ.
 _CLOCK_SKEW_MS: Final = MINUTE_MS
+# Each partition of a transaction has a finding, which would name all of them again.
+_MOST_NAMED: Final = 20
 
 
 class HangingVerdict(StrEnum):
@@ -134,7 +136,9 @@ class Owner:
             return (
                 f"broker {self.coordinator_id} no longer knows the transactional id '{one_line(each.transactional_id)}'"
             )
-        partitions = ", ".join(map(str, each.topic_partitions)) or "none"
+        partitions = ", ".join(map(str, each.topic_partitions[:_MOST_NAMED])) or "none"
+        if (left := len(each.topic_partitions) - _MOST_NAMED) > 0:
+            partitions += f" and {left} more"
         return (
             f"broker {self.coordinator_id} coordinates '{one_line(each.transactional_id)}': state {each.state}, "
             f"producer id {each.producer_id}, epoch {each.producer_epoch}, partitions: {partitions}"

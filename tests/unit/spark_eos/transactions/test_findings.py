@@ -65,6 +65,12 @@ def test_live_transaction_of_the_sink_leads_to_its_decision_and_not_to_its_end()
     assert "The eos-kafka sink wrote it" not in found.sentence(commands, NOW_MS)
 
 
+@pytest.mark.parametrize(("count", "end"), [(20, ", t-19"), (21, ", t-19 and 1 more"), (3000, ", t-19 and 2980 more")])
+def test_transaction_in_many_partitions_does_not_name_all_of_them_in_each(count: int, end: str) -> None:
+    many = replace(described(NOW_MS), topic_partitions=tuple(TopicPartition("t", each) for each in range(count)))
+    assert Owner(1, many).says().endswith(end)
+
+
 @pytest.mark.parametrize(
     ("owner", "says_so"),
     [(None, True), (str(TaskId("p", "q", "0123456789abcdef", "w", 0)), True), ("an-id", False)],
