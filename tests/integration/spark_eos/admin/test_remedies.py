@@ -71,3 +71,16 @@ def test_commit_without_a_leader_ends_with_the_commands_that_the_sink_prints(
         abort = typed(capsys.readouterr().err, kafka)
         assert main([*abort, "--yes"]) == ExitCode.DONE
         assert len(kafka.records(TOPIC, isolation="read_committed")) == 6, "no row is lost"
+
+
+def test_refused_abort_of_a_decided_transaction_leads_to_its_decision(capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedBroker(topics={TOPIC: 2, DECISIONS: 1}) as kafka:
+        with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
+            query = Query(kafka, client)
+            query.decide(*[query.prepare(0, 42, task, rows=3) for task in (0, 1)])
+        line = f"transactions abort --topic {TOPIC} --partition 0 --start-offset 0 --yes --bootstrap-server"
+        assert main([*line.split(), kafka.bootstrap_servers]) == ExitCode.NOTHING_DONE
+        area, flag, address, show, *which = typed(capsys.readouterr().err, kafka)
+        assert (area, show) == ("decisions", "show")
+        assert main([area, flag, address, "complete", *which, "--yes", "--watch-seconds", "0.1"]) == ExitCode.DONE
+        assert len(kafka.records(TOPIC, isolation="read_committed")) == 6, "no row is lost"
