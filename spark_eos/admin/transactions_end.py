@@ -25,6 +25,10 @@ from spark_eos.transactions.judge import judge, open_transactions, require_verdi
 
 # Brokers allow a minute unless their limit is set very low.
 _ALLOWED_TIMEOUT_MS: Final = 60_000
+_LOST_TO_A_RESTART: Final = (
+    "An application that would commit it after a restart, as Flink's sink does from its checkpoint, loses the rows: "
+    "start it instead."
+)
 Say: TypeAlias = Callable[[str], None]
 
 
@@ -103,6 +107,8 @@ def plan_force_terminate(chosen: argparse.Namespace, client: KafkaClient, say: S
             checked="Metadata",
             remedy="Wait until the partition has a leader; --force terminates the transaction anyway",
         )
+    if found.state == TransactionState.ONGOING.label:
+        say(_LOST_TO_A_RESTART)
     return EndPlan(
         f"{_effect(found)}, with InitProducerId to broker {coordinator_id}",
         lambda: _fence(client, found),

@@ -843,9 +843,11 @@ def test_force_terminate_names_no_open_transaction_where_there_is_none(kafka: Ka
     asked = ("force-terminate", "--transactional-id", session.transactional_id, "--dry-run")
     assert kafka.run(*asked) == ExitCode.NOTHING_DONE
     assert "About to abort the open transaction of" in kafka.err
+    assert "commit it after a restart, as Flink's sink does" in kafka.err
     assert session.end_until_done(identity, commit=True, version=3)[0] == 0
     assert kafka.run(*asked) == ExitCode.NOTHING_DONE
     assert f"About to fence the producer of '{session.transactional_id}', which has no open transaction" in kafka.err
+    assert "after a restart" not in kafka.err
 
 
 def test_force_terminate_waits_until_all_partitions_have_leaders(capsys: pytest.CaptureFixture[str]) -> None:
