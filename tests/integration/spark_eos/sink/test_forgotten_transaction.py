@@ -4,6 +4,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,16 +19,14 @@ from spark_eos.errors import BrokerError, LostTransactionError, TransactionError
 from spark_eos.options.sink import sink_options
 from spark_eos.runtime import REAL, Clock, ProcessState
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.driver.preflight import preflight
-from spark_eos.sink.factory import committer, task_writer
+from spark_eos.sink.factory import task_writer
 from spark_eos.sink.messages import Place, Prepared
 from tests.support.clocks import AheadClock, runtime_by
 from tests.support.protocols import REPAIRER
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
-from tests.support.spark_eos.client_world import read_values
 from tests.support.spark_eos.driving import end_all, log_of
+from tests.support.spark_eos.sink_process import SinkProcess
 from tests.support.spark_eos.sink_topic import open_transactions
 from tests.support.waiting import wait_until
 
@@ -47,28 +46,20 @@ class LeapingClock(AheadClock):
         self.ahead_seconds += 50 * seconds
 
 
-class Query:
+class Query(SinkProcess):
     """The first micro-batch of a query; the tasks and the driver of a run are one process."""
 
     def __init__(self, kafka: EmbeddedBroker) -> None:
-        self.kafka, self.process = kafka, ProcessState(REAL)
-        self.options = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": TOPIC})
-        preflight(self.process, self.options)
+        super().__init__(kafka.bootstrap_servers, TOPIC)
+        self.kafka = kafka
 
     def commit(self, run: str, clock: Clock = REAL.clock, messages: list[Prepared] | None = None) -> None:
         """Start the query again, or only commit what its tasks have written."""
         self.process = ProcessState(runtime_by(clock))
-        self.driver(run).commit(messages or self.write(run), 0)
+        self.committer(run).commit(messages or self.tasks(run), 0)
 
-    def write(self, run: str) -> list[Prepared]:
-        return [self._write(Place("q", run, 0, task)) for task in range(TASKS)]
-
-    def _write(self, place: Place) -> Prepared:
-        rows = pa.record_batch({"value": WRITTEN[place.split], "partition": pa.array([place.split], pa.int32())})
-        return task_writer(self.process, self.options, place, may_be_decided=True).write(iter([rows]))  # type: ignore[return-value]
-
-    def driver(self, run: str) -> Committer:
-        return committer(self.process, self.options, "q", run)
+    def tasks(self, run: str) -> list[Any]:
+        return [self.task(run, number) for number in range(TASKS)]
 
     def forget(self, prepared: Prepared, value: bytes | None = None) -> None:
         """Replace what the coordinator's log has of a transaction's id, by default with nothing, and load it again."""
@@ -85,9 +76,6 @@ class Query:
             )
         assert error == 0
         self.kafka.move_leader(place, 2)
-
-    def visible(self) -> list[list[str]]:
-        return read_values(self.kafka.bootstrap_servers, TOPIC)
 
 
 @pytest.fixture
@@ -106,7 +94,7 @@ def run_advice(query: Query, text: str, what: str, *more: str) -> int:
 @pytest.mark.parametrize("committed", [0, 1])
 def test_forgotten_part_of_a_decided_micro_batch_is_committed(query: Query, committed: int) -> None:
     """The driver dies when it has ended so many transactions; another one is forgotten before the restart."""
-    messages, driver = query.write("run1"), query.driver("run1")
+    messages, driver = query.tasks("run1"), query.committer("run1")
     prepared = [each.transaction for each in messages]
     log = log_of(driver)
     decision = Decision(query.options.prefix, "q", "run1", 0, 1, TASKS, int(time.time() * 1000), tuple(prepared))
@@ -123,7 +111,7 @@ def test_forgotten_part_of_a_decided_micro_batch_is_committed(query: Query, comm
 def test_forgotten_part_of_an_undecided_micro_batch_is_found_and_aborted(
     query: Query, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    messages, driver = query.write("run1"), query.driver("run1")
+    messages, driver = query.tasks("run1"), query.committer("run1")
     query.forget(messages[0])
     with pytest.raises(LostTransactionError, match="unknown to its coordinator") as caught:
         driver.commit(messages, 0)
@@ -137,7 +125,7 @@ def test_forgotten_part_of_an_undecided_micro_batch_is_found_and_aborted(
 
 def test_coordinator_that_lost_the_newest_records_is_an_outage_or_a_loss(query: Query) -> None:
     """It answers with a state from before the transaction, as a broker does that is cut off."""
-    messages = query.write("run1")
+    messages = query.tasks("run1")
     producer = messages[0].transaction.producer
     earlier = TransactionImage(*producer, 60_000, TransactionState.EMPTY, frozenset(), 0)
     query.forget(messages[0], encode_value(earlier, 2))

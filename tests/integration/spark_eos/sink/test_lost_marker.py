@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from unittest.mock import patch
 
-import pyarrow as pa
 import pytest
 
 import broker_core.broker.marker_writer
@@ -11,17 +10,15 @@ from broker_core import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.open_transaction import OpenTransaction
-from spark_eos.options.sink import sink_options
-from spark_eos.runtime import REAL, ProcessState
 from spark_eos.sink.detached_process import end_unprepared
-from spark_eos.sink.driver.preflight import preflight
-from spark_eos.sink.factory import cluster_of, committer, task_writer
-from spark_eos.sink.messages import Place, Prepared
+from spark_eos.sink.factory import cluster_of
+from spark_eos.sink.messages import Prepared
 from spark_eos.sink.task.transaction import TaskTransaction
 from tests.support.clients import READ_COMMITTED, end_offset
 from tests.support.clocks import AheadClock, StandingClock, runtime_by
 from tests.support.interop_brokers import at_version
 from tests.support.spark_eos.client_world import encoded
+from tests.support.spark_eos.sink_process import SinkProcess
 from tests.support.waiting import wait_until
 
 TOPIC = "orders"
@@ -54,27 +51,14 @@ def test_abort_after_a_lost_marker_and_an_election_leaves_what_was_committed_ope
 ) -> None:
     with EmbeddedBroker(brokers=2, topics={TOPIC: 1}) as kafka, at_version(kafka, version):
         kafka.move_leader((TOPIC, 0), 1)
-        process, options = (
-            ProcessState(REAL),
-            sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": TOPIC}),
-        )
-        preflight(process, options)
-
-        def write(micro_batch: int) -> Prepared:
-            rows = pa.record_batch({"value": [f"of {micro_batch}"]})
-            place = Place("q", "run1", micro_batch, 0)
-            message = task_writer(process, options, place, may_be_decided=True).write(iter([rows]))
-            assert isinstance(message, Prepared)
-            return message
-
-        driver = committer(process, options, "q", "run1")
-        committed = write(0)
+        query = SinkProcess(kafka.bootstrap_servers, TOPIC)
+        driver, committed = query.committer(), query.write()
         driver.commit([committed], 0)
         name = committed.transaction.transactional_id
         wait_until(lambda: kafka.transaction(name).state == "CompleteCommit", "the coordinator has ended it")
         kafka.move_leader((TOPIC, 0), 2)
         markers.are_lost = False
-        aborted = write(1)
+        aborted = query.write(micro_batch=1)
         driver.abort([aborted], 1)
         name = aborted.transaction.transactional_id
         wait_until(lambda: kafka.transaction(name).state == "CompleteAbort", "it is aborted")
@@ -83,26 +67,16 @@ def test_abort_after_a_lost_marker_and_an_election_leaves_what_was_committed_ope
         assert producers[0] != producers[1]
 
 
-class Application:
+class Application(SinkProcess):
     """A driver and a worker, with a clock that a test sets: what a broker has said a second ago may be outdated."""
 
     def __init__(self, kafka: EmbeddedBroker) -> None:
-        self.kafka = kafka
-        self.clock = AheadClock()
-        self.process = ProcessState(runtime_by(self.clock))
-        self.options = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": TOPIC})
-        preflight(self.process, self.options)
-
-    def prepare(self, micro_batch: int) -> Prepared:
-        place = Place("q", "run1", micro_batch, 0)
-        rows = pa.record_batch({"value": ["row"]})
-        message = task_writer(self.process, self.options, place, may_be_decided=True).write(iter([rows]))
-        assert isinstance(message, Prepared)
-        return message
+        self.kafka, self.clock = kafka, AheadClock()
+        super().__init__(kafka.bootstrap_servers, TOPIC, runtime=runtime_by(self.clock))
 
     def abort(self, *messages: Prepared) -> None:
         self.clock.ahead_seconds += 2
-        committer(self.process, self.options, "q", "run1").abort(messages, 0)
+        self.committer().abort(messages, 0)
 
     def state(self, transaction: OpenTransaction) -> str:
         return self.kafka.transaction(transaction.transactional_id).state
@@ -115,7 +89,7 @@ def application() -> Iterator[Application]:
 
 
 def test_driver_aborts_when_the_leader_is_back(application: Application) -> None:
-    prepared = application.prepare(0)
+    prepared = application.write()
     with application.kafka.without_leader((TOPIC, 0)):
         application.abort(prepared)
         assert application.state(prepared.transaction.opened) == "Ongoing"
@@ -157,7 +131,7 @@ def test_topic_that_is_gone_does_not_hide_that_another_has_no_leader(application
 
 
 def test_watchdog_of_a_killed_worker_waits_for_the_leader(application: Application) -> None:
-    opened = application.prepare(0).transaction.opened
+    opened = application.write().transaction.opened
     outage = application.kafka.without_leader((TOPIC, 0))
     looks: list[float] = []
 
