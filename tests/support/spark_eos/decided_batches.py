@@ -7,9 +7,9 @@ from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.messages import TaskMessage
 from spark_eos.sink.protocol.settlement import must_write
-from tests.support.spark_eos.driving import LogOn, log_of, settle
+from tests.support.spark_eos.driving import LogOn, settle
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
-from tests.support.spark_eos.sink_commits import committer_of, decision_of, prepare, repeated
+from tests.support.spark_eos.sink_commits import committer_of, decide_and_die, decision_of, prepare, repeated
 
 COMMAND = ["--bootstrap-server", "h:1", "--prefix", "p", "--query", "q", "--watch-seconds", "0", "--by", "ann@desk"]
 
@@ -21,11 +21,7 @@ def parsed(*words: str) -> argparse.Namespace:
 
 def decided(cluster: MemoryCluster, micro_batch: int = 3, splits: tuple[int, ...] = (0, 1)) -> Decision:
     """Decide a micro-batch and complete no transaction, like a driver that dies."""
-    messages = prepare(cluster, micro_batch, splits=splits)
-    log = log_of(committer_of(cluster))
-    log.decide(decision_of(messages, micro_batch), log.take_over())
-    cluster.pass_time(1_000)
-    return decision_of(messages, micro_batch)
+    return decision_of(decide_and_die(cluster, micro_batch, splits=splits), micro_batch)
 
 
 def end(cluster: MemoryCluster, decision: Decision, split: int, *, commit: bool) -> None:
@@ -34,13 +30,8 @@ def end(cluster: MemoryCluster, decision: Decision, split: int, *, commit: bool)
     cluster.end_transactions([opened], commit)
 
 
-def visible(cluster: MemoryCluster) -> int:
-    return sum(committed for (place, _), committed in cluster.outcomes.items() if place.topic == "t")
-
-
 def newest(cluster: MemoryCluster) -> Decision:
-    found = LogOn(cluster, "p", "q", DECISIONS).newest()
-    assert found is not None
+    found: Decision = LogOn(cluster, "p", "q", DECISIONS).newest()
     return found
 
 

@@ -15,6 +15,7 @@ from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.retirement import Retirement
 from spark_eos.sink.protocol.state import QueryRun
+from tests.support.spark_eos.driving import log_of
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 
 
@@ -54,6 +55,17 @@ def prepare(
         name = task_id(run, f"w{split}")
         cluster.init_producer_id(name, 60_000)
         messages.append(Prepared(Place("q", run, micro_batch, split), cluster.prepare(name, split)))
+    return messages
+
+
+def decide_and_die(
+    cluster: MemoryCluster, micro_batch: int = 0, run: str = "run1", splits: Sequence[int] = (0, 1)
+) -> list[TaskMessage]:
+    """Decide a micro-batch and complete nothing, like a driver that is killed."""
+    messages = prepare(cluster, micro_batch, run, splits)
+    log = log_of(committer_of(cluster, run))
+    log.decide(decision_of(messages, micro_batch), log.take_over())
+    cluster.pass_time(1_000)
     return messages
 
 

@@ -164,8 +164,7 @@ def test_failed_end_txn_of_the_decision_is_resolved_by_the_pointer(
     prepared = world.prepare("run1")
     monkeypatch.setattr(decision_writer, "end_txn", fail)
     world.committer("run1").commit([prepared], 0)
-    newest = world.log().newest()
-    assert newest is not None and newest.run == "run1"
+    assert world.log().newest().run == "run1"
     assert world.state_of(prepared) == "CompleteCommit"
     assert world.visible() == ["row of 0"]
 

@@ -118,8 +118,7 @@ def test_open_transactions_of_others_do_not_delay_a_new_query(world: World) -> N
     # The marker behind the open transaction proves the decision.
     log = world.log()
     log.scan_again()
-    found = log._newest_by_scan(0)
-    assert found is not None and found.run == "run1"
+    assert log._newest_by_scan(0).run == "run1"
 
 
 def test_aborted_decision_behind_an_open_transaction_is_ignored(world: World) -> None:
@@ -128,8 +127,7 @@ def test_aborted_decision_behind_an_open_transaction_is_ignored(world: World) ->
     with pytest.raises(Exception, match="too long"):
         log.decide(world.decision(world.prepare("run1")), log.take_over(), decide_by_ms=1)
     world.committer("run2").commit([world.prepare("run2")], 0)
-    found = world.log()._newest_by_scan(0)
-    assert found is not None and found.run == "run2"
+    assert world.log()._newest_by_scan(0).run == "run2"
 
 
 def test_created_decision_topic_is_compacted_and_records_its_partitioning(world: World) -> None:

@@ -136,7 +136,7 @@ def test_coordinator_outage_during_a_decision_is_survived(
     assert hasty.visible() == ["row of 0", "row of 1"]
     assert hasty.state_of(following) == "CompleteCommit"
     newest = hasty.log().newest()
-    assert newest is not None and (newest.micro_batch, newest.attempt) == (1, 1)
+    assert (newest.micro_batch, newest.attempt) == (1, 1)
 
 
 def test_decision_is_made_again_when_its_transaction_timed_out_in_the_outage(
@@ -199,8 +199,7 @@ def test_decision_is_read_from_the_leader_whose_log_contains_it(
             return asked[-1]
 
         monkeypatch.setattr(later.client.transport, "any_node", first_the_one_cut_off)
-        newest = later.log().newest()
-        assert newest is not None and newest.micro_batch == 1
+        assert later.log().newest().micro_batch == 1
         assert len(asked) > 6
 
 

@@ -15,11 +15,11 @@ from spark_eos.sink.decision import Intervention, OperatorAction, Restart, seale
 from spark_eos.sink.messages import AlreadyCommitted, Place, Prepared
 from spark_eos.sink.naming import TaskId, audit_key, audit_key_prefix, decision_key, is_audit_key, is_head_key
 from spark_eos.sink.protocol.action_table import Fate
-from tests.support.spark_eos.decided_batches import COMMAND, decided, end, newest, parsed, restart, visible
+from tests.support.spark_eos.decided_batches import COMMAND, decided, end, newest, parsed, restart
 from tests.support.spark_eos.driving import LogOn, log_of, settle
 from tests.support.spark_eos.interceptors import before, fail
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
-from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, states, task_id
+from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, states, task_id, visible
 
 __all__ = ["cluster"]
 S = TransactionState

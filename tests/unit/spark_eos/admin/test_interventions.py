@@ -11,11 +11,11 @@ from spark_eos.admin.decision_operator import DecisionOperator, FencedRefusalErr
 from spark_eos.errors import FencedError, LostTransactionError, UnansweredError
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.decision import Decision, OperatorAction, Restart
-from tests.support.spark_eos.decided_batches import COMMAND, decided, end, newest, parsed, restart, visible
+from tests.support.spark_eos.decided_batches import COMMAND, decided, end, newest, parsed, restart
 from tests.support.spark_eos.driving import log_of
 from tests.support.spark_eos.interceptors import before, fail
 from tests.support.spark_eos.sink_cluster import MemoryCluster
-from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, task_id
+from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, task_id, visible
 
 __all__ = ["cluster"]
 S = TransactionState

@@ -29,7 +29,7 @@ from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.retirement import Retirement, completed
 from tests.support.spark_eos.driving import LogOn, log_of, settle
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
-from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated
+from tests.support.spark_eos.sink_commits import cluster, committer_of, decide_and_die, decision_of, prepare, repeated
 
 __all__ = ["cluster"]
 # UUIDs, which Spark queries, their runs and jobs may have as names.
@@ -61,9 +61,7 @@ def test_named_job_is_recognized_as_done_by_its_mark_alone(cluster: MemoryCluste
     committer_of(cluster, retirement=Retirement.MARK).commit(prepare(cluster, 0), 0)
     forget_everything(cluster)
     again = committer_of(cluster, "run2", retirement=Retirement.MARK)
-    newest = log_of(again).newest()
-    assert newest is not None
-    assert settle(cluster, newest).took_effect
+    assert settle(cluster, log_of(again).newest()).took_effect
     decisions = len(decision_values(cluster))
     again.commit(repeated(), 0)
     assert len(decision_values(cluster)) == decisions, "a marked decision is not marked again"
@@ -73,20 +71,14 @@ def test_without_the_completion_mark_the_outcome_is_unknown(cluster: MemoryClust
     committer_of(cluster, retirement=Retirement.REPLACE).commit(prepare(cluster, 0), 0)
     forget_everything(cluster)
     log = LogOn(cluster, "p", "q", DECISIONS)
-    newest = log.newest()
-    assert newest is not None
-    assert len(settle(cluster, newest).unknown) == 2
+    assert len(settle(cluster, log.newest()).unknown) == 2
 
 
 def test_rerun_marks_a_job_that_died_after_its_decision(cluster: MemoryCluster) -> None:
-    messages = prepare(cluster, 0)
-    log = LogOn(cluster, "p", "q", DECISIONS)
-    log.decide(decision_of(messages), log.take_over())
+    decide_and_die(cluster)
     committer_of(cluster, "run2", retirement=Retirement.MARK).commit(repeated(), 0)
     forget_everything(cluster)
-    newest = LogOn(cluster, "p", "q", DECISIONS).newest()
-    assert newest is not None
-    assert newest.completed_at_ms is not None
+    assert LogOn(cluster, "p", "q", DECISIONS).newest().completed_at_ms is not None
 
 
 def test_unnamed_job_leaves_no_decision_record(cluster: MemoryCluster) -> None:
@@ -161,7 +153,7 @@ def test_job_does_not_close_its_decision_over_a_newer_one(retirement: Retirement
     cluster.init_producer_id = decide_first  # type: ignore[method-assign]
     first.commit(messages, 0)
     newest = LogOn(cluster, "p", "q", DECISIONS).newest()
-    assert newest is not None and (newest.run, newest.micro_batch, newest.completed_at_ms) == ("run2", 1, None)
+    assert (newest.run, newest.micro_batch, newest.completed_at_ms) == ("run2", 1, None)
     assert None not in decision_values(cluster)
 
 
@@ -292,8 +284,7 @@ def test_referenced_incomplete_or_foreign_decisions_are_not_deleted(cluster: Mem
     named_job(cluster, "pointed")
     pointers = dict(cluster.groups)
     named_job(cluster, "theirs", "other")
-    log = LogOn(cluster, "p", "q", DECISIONS)
-    log.decide(decision_of(prepare(cluster, 0)), log.take_over())
+    decide_and_die(cluster)
     cluster.pass_time(100 * DAY_MS)
     cluster.groups = pointers
     named_job(cluster, "later")

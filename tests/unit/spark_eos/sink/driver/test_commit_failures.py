@@ -36,7 +36,7 @@ from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import (
     cluster,
     committer_of,
-    decision_of,
+    decide_and_die,
     prepare,
     repeated,
     states,
@@ -46,15 +46,6 @@ from tests.support.spark_eos.sink_commits import (
 
 __all__ = ["cluster"]
 S = TransactionState
-
-
-def _decide(cluster: MemoryCluster) -> list[TaskMessage]:
-    """Decide micro-batch 0 in run 1, and complete nothing, as when the driver is killed."""
-    messages = prepare(cluster, 0)
-    log = log_of(committer_of(cluster))
-    log.decide(decision_of(messages), log.take_over())
-    cluster.pass_time(1_000)
-    return messages
 
 
 def _pause_after_decision(cluster: MemoryCluster, meanwhile: Callable[[], object] = lambda: None) -> None:
@@ -79,7 +70,7 @@ def _commit_by_hand(cluster: MemoryCluster, message: TaskMessage) -> None:
 
 @pytest.mark.parametrize("next_is_empty", [False, True])
 def test_first_commit_of_a_run_completes_an_older_decision(cluster: MemoryCluster, next_is_empty: bool) -> None:
-    _commit_by_hand(cluster, _decide(cluster)[0])
+    _commit_by_hand(cluster, decide_and_die(cluster)[0])
     messages: list[TaskMessage] = [Empty(Place("q", "run2", 1, 0))]
     committer_of(cluster, "run2").commit(messages if next_is_empty else prepare(cluster, 1, "run2", (5,)), 1)
     assert states(cluster) == {S.COMPLETE_COMMIT}
@@ -90,7 +81,7 @@ def test_lost_older_decision_stops_the_query_under_either_policy(
     cluster: MemoryCluster, policy: OnLostTransaction
 ) -> None:
     """Spark does not run it again, so there are no rows to rewrite it with."""
-    _decide(cluster)
+    decide_and_die(cluster)
     cluster.time_out(task_id(worker="w1"))
     committer = committer_of(cluster, "run2", policy=policy)
     messages = prepare(cluster, 1, "run2", (5,))
@@ -105,7 +96,7 @@ def test_open_older_decision_stops_the_query_before_a_newer_decision(
 ) -> None:
     """A coordinator is unavailable for a while: a newer decision would let the sweep abort the older micro-batch."""
     monkeypatch.setattr(settlement, "SETTLE_LIMIT_SECONDS", 0.2)
-    _decide(cluster)
+    decide_and_die(cluster)
     end, away = cluster.end_transactions, task_id(worker="w1")
 
     def answer(opened: list[OpenTransaction], commit: bool) -> object:
@@ -135,22 +126,20 @@ def test_query_resumes_after_all_its_state_has_expired(cluster: MemoryCluster) -
 def test_sweep_leaves_the_newest_decision_alone(cluster: MemoryCluster) -> None:
     zombie = committer_of(cluster, "run1")
     zombie.commit(prepare(cluster, 0, "run1"), 0)
-    newer = log_of(committer_of(cluster, "run1"))
-    theirs = prepare(cluster, 1, "run1", (7,))
-    newer.decide(decision_of(theirs, 1), newer.take_over())
+    decide_and_die(cluster, 1, splits=(7,))
     zombie.abort([], 1)
     assert cluster.ids[task_id("run1", "w7")].state is S.ONGOING
 
 
 def test_lost_batch_whose_rerun_is_empty_is_decided_as_empty(cluster: MemoryCluster) -> None:
     """Otherwise the lost decision would remain the newest, and every later start of the query would stop at it."""
-    _decide(cluster)
+    decide_and_die(cluster)
     for worker in ("w0", "w1"):
         cluster.time_out(task_id(worker=worker))
     committer = committer_of(cluster, "run2")
     committer.commit([Empty(Place("q", "run2", 0, n)) for n in (0, 1)], 0)
     decision = log_of(committer).newest()
-    assert decision is not None and (decision.attempt, decision.transactions) == (2, ())
+    assert (decision.attempt, decision.transactions) == (2, ())
     committer_of(cluster, "run3").commit(prepare(cluster, 1, "run3", (5,)), 1)
 
 
@@ -288,7 +277,7 @@ def test_late_end_txn_still_in_flight_decides_nothing(cluster: MemoryCluster, mo
 
 
 def test_abort_without_a_right_to_the_group_ends_what_is_not_decided(cluster: MemoryCluster) -> None:
-    decided = _decide(cluster)
+    decided = decide_and_die(cluster)
     undecided = prepare(cluster, 1, splits=[2])
     fail(cluster, "committed_offsets", AuthorizationError("The group p.q was refused"))
     committer_of(cluster).abort([*decided, *undecided], 1)
@@ -414,7 +403,7 @@ def test_driver_id_that_expired_while_idle_is_initialized_again(
     with caplog.at_level(logging.INFO):
         committer.commit(prepare(cluster, 1), 1)
     decision = log_of(committer).newest()
-    assert decision is not None and decision.micro_batch == 1
+    assert decision.micro_batch == 1
     # V1 initializes the id for every decision, so the broker never returns this code.
     assert ("got INVALID_PRODUCER_ID_MAPPING" in caplog.text) is (cluster.version == 2)
 

@@ -22,7 +22,16 @@ from spark_eos.sink.protocol.retirement import Retirement
 from spark_eos.sink.protocol.verification import open_problem
 from tests.support.spark_eos.driving import LogOn, end_all, log_of
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
-from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
+from tests.support.spark_eos.sink_commits import (
+    cluster,
+    committer_of,
+    decide_and_die,
+    decision_of,
+    prepare,
+    repeated,
+    states,
+    task_id,
+)
 
 __all__ = ["cluster"]
 S = TransactionState
@@ -35,7 +44,6 @@ def test_micro_batch_is_decided_once_then_completed(cluster: MemoryCluster) -> N
     decide = cluster.calls.index("decide")
     assert cluster.calls.index(f"end {task_id(worker='w0')} commit") > decide
     decision = log_of(committer).newest()
-    assert decision is not None
     assert (decision.micro_batch, decision.attempt, decision.run, decision.split_count) == (0, 1, "run1", 2)
 
 
@@ -136,11 +144,7 @@ def test_ending_an_orphan_waits_out_a_coordinator_move(cluster: MemoryCluster, m
 
 
 def test_rerun_of_a_decided_batch_commits_its_transactions_and_aborts_the_new_ones(cluster: MemoryCluster) -> None:
-    first = committer_of(cluster)
-    first_messages = prepare(cluster, 0)
-    driver = log_of(first).take_over()
-    decision = decision_of(first_messages)
-    log_of(first).decide(decision, driver)
+    decide_and_die(cluster)
     again = prepare(cluster, 0, run="run2")
     committer_of(cluster, "run2").commit(again, 0)
     assert {cluster.ids[task_id("run1", f"w{n}")].state for n in (0, 1)} == {S.COMPLETE_COMMIT}
@@ -251,9 +255,7 @@ def test_job_that_an_operator_skipped_asks_nothing_of_its_topic(cluster: MemoryC
     """Nothing of it is written again, so a topic that was made again does not matter."""
     _decide_and_lose(cluster, lost=(1,), topic_id=UUID(int=1))
     operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0, is_known_dead=True)
-    newest = LogOn(cluster, "p", "q", DECISIONS).newest()
-    assert newest is not None
-    operator.carry_out(operator.plan(newest, OperatorAction.ABORT, Restart.SKIP))
+    operator.carry_out(operator.plan(LogOn(cluster, "p", "q", DECISIONS).newest(), OperatorAction.ABORT, Restart.SKIP))
     cluster.topic_ids = {"t": UUID(int=2)}
     committer = committer_of(cluster, "run2")
     committer.own.retirement = Retirement.MARK
@@ -284,7 +286,6 @@ def test_rewrite_notices_that_the_kept_rows_went_with_their_topic(
     assert "topic 't' was deleted and created again, and 1 record" in caplog.text
     # Two ids of one topic: neither says where all of its rows are.
     newest = LogOn(cluster, "p", "q", DECISIONS).newest()
-    assert newest is not None
     assert [written.topic_id for each in newest.transactions for written in each.ranges] == [None, None]
 
 

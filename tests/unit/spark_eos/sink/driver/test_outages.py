@@ -70,7 +70,7 @@ def test_outage_shorter_than_the_remaining_time_is_survived(
         assert outage.failures or is_steady
     assert states(cluster) == {S.COMPLETE_COMMIT}
     newest = log_of(committer).newest()
-    assert newest is not None and (newest.run, newest.micro_batch, newest.attempt) == ("run1", 2, 1)
+    assert (newest.run, newest.micro_batch, newest.attempt) == ("run1", 2, 1)
 
 
 def test_takeover_with_a_lost_response_is_recognized_as_own(
@@ -195,7 +195,7 @@ def test_unanswered_end_txn_during_an_outage_is_resolved_afterwards(
     assert visible(cluster) == 2 and states(cluster) == {S.COMPLETE_COMMIT}
     committer.commit(prepare(cluster, 1), 1)
     newest = log_of(committer).newest()
-    assert newest is not None and (newest.micro_batch, newest.attempt) == (1, 1)
+    assert (newest.micro_batch, newest.attempt) == (1, 1)
 
 
 def test_unresolved_result_is_reported_as_unclear_at_the_deadline(

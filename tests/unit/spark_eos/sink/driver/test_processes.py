@@ -19,7 +19,7 @@ from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import (
     cluster,
     committer_of,
-    decision_of,
+    decide_and_die,
     prepare,
     repeated,
     states,
@@ -38,7 +38,6 @@ def empty(micro_batch: int, run: str = "run1") -> list[TaskMessage]:
 
 def decided_by(committer: Committer) -> tuple[str, int]:
     newest = log_of(committer).newest()
-    assert newest is not None
     return newest.run, newest.micro_batch
 
 
@@ -107,9 +106,7 @@ def test_process_of_an_older_run_does_not_resume_after_its_sibling(cluster: Memo
 
 
 def test_rerun_finished_by_one_process_is_continued_by_another(cluster: MemoryCluster) -> None:
-    messages = prepare(cluster, 0, "run0")
-    dead = log_of(committer_of(cluster, "run0"))
-    dead.decide(decision_of(messages, 0), dead.take_over())
+    decide_and_die(cluster, run="run0")
     first, second = committer_of(cluster), committer_of(cluster)
     first.commit(repeated("run1"), 0)
     second.commit(empty(1), 1)
@@ -198,19 +195,15 @@ def test_swept_runs_are_recorded_in_the_next_decision_of_the_process(cluster: Me
     first, second = committer_of(cluster), committer_of(cluster)
     for micro_batch, committer in enumerate((first, second, first)):
         committer.commit(prepare(cluster, micro_batch), micro_batch)
-    newest = log_of(first).newest()
-    assert newest is not None and newest.superseded == ("run0",)
+    assert log_of(first).newest().superseded == ("run0",)
 
 
 def test_rerun_that_records_superseded_runs_is_not_taken_for_another_driver(cluster: MemoryCluster) -> None:
-    messages = prepare(cluster, 0, "run0")
-    dead = log_of(committer_of(cluster, "run0"))
-    dead.decide(decision_of(messages, 0), dead.take_over())
+    decide_and_die(cluster, run="run0")
     cluster.prepare(task_id("run0", "late"), 7)
     committer = committer_of(cluster)
     committer.commit(repeated("run1"), 0)
-    noted = log_of(committer).newest()
-    assert noted is not None and noted.revision == 1
+    assert log_of(committer).newest().revision == 1
     for micro_batch in (1, 2):
         committer.commit(empty(micro_batch), micro_batch)
     committer.commit(prepare(cluster, 3), 3)

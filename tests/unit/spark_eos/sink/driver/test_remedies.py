@@ -90,7 +90,6 @@ class Scene:
         """Run `eos-kafka decisions abort --restart skip`."""
         operator = DecisionOperator(self.cluster, DECISIONS, "ann", watch_seconds=0, is_known_dead=True)
         newest = LogOn(self.cluster, "p", query, DECISIONS).newest()
-        assert newest is not None
         operator.carry_out(operator.plan(newest, OperatorAction.ABORT, Restart.SKIP))
 
     def reset_offsets(self) -> None:

@@ -395,7 +395,7 @@ def test_abort_of_a_job_keeps_what_it_decided_under_its_first_prefix(cluster: Me
         job(cluster, "run2", "new")
     name = str(TaskId("new", "report", "run2", "w", 0))
     decision = LogOn(cluster, "p", "report", DECISIONS).newest()
-    assert decision is not None and decision.run == "run2"
+    assert decision.run == "run2"
     messages = [Prepared(Place("report", "run2", 0, 0), decision.transactions[0])]
     committer = committer_of(cluster, "run2", "new", query="report", retirement=Retirement.MARK)
     committer.abort(messages if knows_tasks else (), 0)

@@ -22,24 +22,14 @@ from spark_eos.sink.protocol.retirement import Retirement
 from tests.support.spark_eos.driving import LogOn, log_of
 from tests.support.spark_eos.interceptors import after, before, fail, instead, restore
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
-from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, task_id
+from tests.support.spark_eos.sink_commits import cluster, committer_of, decide_and_die, prepare, repeated, task_id
 
 __all__ = ["cluster"]
 S = TransactionState
 
 
-def decide_and_die(cluster: MemoryCluster, micro_batch: int = 0, run: str = "run1") -> list[TaskMessage]:
-    messages = prepare(cluster, micro_batch, run)
-    log = log_of(committer_of(cluster, run))
-    log.decide(decision_of(messages, micro_batch), log.take_over())
-    cluster.pass_time(1_000)
-    return messages
-
-
 def newest(cluster: MemoryCluster) -> Decision:
-    found = log_of(committer_of(cluster)).newest()
-    assert found is not None
-    return found
+    return log_of(committer_of(cluster)).newest()
 
 
 def state_of(cluster: MemoryCluster, *, run: str = "run1", worker: str = "late") -> TransactionState:

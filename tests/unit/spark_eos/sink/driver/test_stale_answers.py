@@ -22,7 +22,7 @@ from tests.support.spark_eos.sink_cluster import DECISIONS, Id, MemoryCluster
 from tests.support.spark_eos.sink_commits import (
     cluster,
     committer_of,
-    decision_of,
+    decide_and_die,
     prepare,
     repeated,
     states,
@@ -65,7 +65,7 @@ def test_restart_with_a_pointer_from_a_stale_broker_writes_no_row_twice(
         committer_of(cluster, "run2").commit(prepare(cluster, micro_batch, "run2"), micro_batch)
     assert visible(cluster) == 2 * (micro_batch + 1)
     newest = log_of(committer_of(cluster)).newest()
-    assert newest is not None and (newest.run, newest.micro_batch) == ("run1", micro_batch)
+    assert (newest.run, newest.micro_batch) == ("run1", micro_batch)
     assert {cluster.ids[task_id("run2", f"w{split}")].state for split in (0, 1)} == {S.COMPLETE_ABORT}
     committer_of(cluster, "run2").commit(prepare(cluster, micro_batch + 1, "run2"), micro_batch + 1)
     assert visible(cluster) == 2 * (micro_batch + 2)
@@ -107,8 +107,7 @@ def test_stale_response_does_not_make_a_sibling_look_like_a_newer_driver(cluster
     cluster.past_offsets["p.q"] = past
     first.commit(prepare(cluster, 2 + unseen), 2 + unseen)
     assert visible(cluster) == 2 * (3 + unseen)
-    newest = log_of(committer_of(cluster)).newest()
-    assert newest is not None and newest.micro_batch == 2 + unseen
+    assert log_of(committer_of(cluster)).newest().micro_batch == 2 + unseen
 
 
 def test_decision_older_than_a_known_one_is_not_a_newer_driver(
@@ -157,8 +156,7 @@ def test_note_in_a_decision_that_is_not_the_newest_is_refused(cluster: MemoryClu
     assert old is not None and old.micro_batch == 0
     with pytest.raises(TransactionError, match="has a decision for micro-batch 1, which this driver did not know"):
         log.amend(replace(old, revision=1), driver, cluster.now_ms)
-    newest = LogOn(cluster, "p", "q", DECISIONS).newest()
-    assert newest is not None and newest.micro_batch == 1
+    assert LogOn(cluster, "p", "q", DECISIONS).newest().micro_batch == 1
 
 
 def test_query_with_other_rows_fences_no_driver_although_a_stale_broker_hides_the_decision(
@@ -199,9 +197,7 @@ def test_driver_that_does_not_find_what_its_tasks_know_reports_possible_causes(c
 def test_abort_with_a_stale_response_ends_no_decided_transaction(cluster: MemoryCluster, agrees: bool) -> None:
     """Spark calls it in another process if the committing one dies between the decision and its completion."""
     past = dict(cluster.groups)
-    messages = prepare(cluster, 0)
-    dead = log_of(committer_of(cluster))
-    dead.decide(decision_of(messages), dead.take_over())
+    messages = decide_and_die(cluster)
     cluster.past_offsets["p.q"] = dict(past.get("p.q", {}))
     cluster.past_found_again = 0 if agrees else 1
     if agrees:

@@ -137,8 +137,7 @@ def test_partly_lost_batch_without_a_pointer_stops_until_rewrite_is_allowed(clus
         failing.abort(messages, 0)
     driver, messages = committer(cluster, "run4", policy=OnLostTransaction.REWRITE), tasks(cluster, "run4")
     driver.commit(messages, 0)
-    newest = log_of(driver).newest()
-    assert newest is not None and newest.transactions == (kept, messages[1].transaction)
+    assert log_of(driver).newest().transactions == (kept, messages[1].transaction)
     assert visible(cluster) == 2
     assert states(cluster, "run4") == [S.COMPLETE_ABORT, S.COMPLETE_COMMIT]
 
@@ -318,7 +317,7 @@ def test_task_finds_a_later_attempt_if_the_one_of_an_older_pointer_was_compacted
     read = cluster.read_records
     monkeypatch.setattr(cluster, "read_records", lambda place, offset, count: read(place, offset + 1, count))
     found = LogOn(cluster, "p", QUERY, DECISIONS).pointed(0, "")
-    assert found is not None and (found.run, found.attempt) == ("run2", 2)
+    assert (found.run, found.attempt) == ("run2", 2)
 
 
 @pytest.mark.parametrize("query", [QUERY, "report"])
@@ -483,8 +482,7 @@ def test_task_reads_only_the_pointer(cluster: MemoryCluster) -> None:
     committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
     cluster.calls.clear()
     assert LogOn(cluster, "p", QUERY, DECISIONS).pointed(1, "") is None
-    found = LogOn(cluster, "p", QUERY, DECISIONS).pointed(0, "")
-    assert found is not None and found.run == "run1"
+    assert LogOn(cluster, "p", QUERY, DECISIONS).pointed(0, "").run == "run1"
     cluster.groups.clear()
     assert LogOn(cluster, "p", QUERY, DECISIONS).pointed(0, "") is None
     assert cluster.calls == ["pointer"] * 3

@@ -16,9 +16,8 @@ from spark_eos.sink.process_cache import ProcessCache
 from spark_eos.sink.spark_writers import _commit
 from spark_eos.sink.task.identity_pool import IdentityPool
 from tests.support.clocks import StandingClock
-from tests.support.spark_eos.driving import log_of
 from tests.support.spark_eos.sink_cluster import MemoryCluster
-from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, local_folder, prepare
+from tests.support.spark_eos.sink_commits import cluster, committer_of, decide_and_die, local_folder, prepare
 
 S = TransactionState
 __all__ = ["cluster", "local_folder"]
@@ -200,9 +199,7 @@ def test_worker_without_tasks_for_some_micro_batches_is_still_reported(local_fol
 
 
 def test_driver_does_not_report_aborted_transactions(cluster: MemoryCluster, local_folder: Path) -> None:
-    messages = prepare(cluster, 0, "run0")
-    dead = log_of(committer_of(cluster, "run0"))
-    dead.decide(decision_of(messages, 0), dead.take_over())
+    decide_and_die(cluster, run="run0")
     # Tasks that did not see the decision write once more.
     commit(committer_of(cluster), prepare(cluster, 0), 0)
     assert last_report("/checkpoint") is None
@@ -210,9 +207,7 @@ def test_driver_does_not_report_aborted_transactions(cluster: MemoryCluster, loc
 
 def test_driver_does_not_report_transactions_committed_earlier(cluster: MemoryCluster, local_folder: Path) -> None:
     """Tasks that did not see the decision write all of their rows; what they repeat is dropped."""
-    first = prepare(cluster, 0, "run0")
-    dead = log_of(committer_of(cluster, "run0"))
-    dead.decide(decision_of(first, 0), dead.take_over())
+    first = decide_and_die(cluster, run="run0")
     kept_one, lost = [message.transaction for message in first if isinstance(message, Prepared)]
     identity = cluster.ids[kept_one.transactional_id].identity
     cluster.end_transactions([OpenTransaction(kept_one.transactional_id, identity, cluster.version)], True)
