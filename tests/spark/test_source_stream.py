@@ -2,15 +2,19 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from chispa import assert_df_equality
 from confluent_kafka import Producer
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tests.support.spark_eos.group_offsets import committed, new_group
+from tests.support.spark_eos.sink_query import end, run_each
 from tests.support.spark_eos.source_data import create_topic, send_plain
 from tests.support.spark_eos.source_query import offsets_in
 from tests.support.spark_eos.spark_session import failpoints_file, spark
@@ -130,3 +134,80 @@ def test_nulls_headers_and_topics_by_pattern_are_read(spark: SparkSession, kafka
     rows = spark.table("nulls_and_headers").orderBy("offset").select("key", "value", "headers")
     expected = [(b"k", None, [("h", b"1")]), (None, b"v", None)]
     assert_df_equality(rows, spark.createDataFrame(expected, rows.schema))
+
+
+# A query that fails in its first micro-batch reads the same rows when it is started again
+
+
+class Runs:
+    """The runs of one query, whose function fails or keeps the rows of each micro-batch."""
+
+    def __init__(self, spark: SparkSession, address: str, checkpoint: Path) -> None:
+        self._spark, self._address, self._checkpoint = spark, address, checkpoint
+        self.seen: list[list[str]] = []
+
+    def source(self, topic: str, options: dict[str, str]) -> DataFrame:
+        reader = self._spark.readStream.format("eos-kafka").option("kafka.bootstrap.servers", self._address)
+        return reader.option("subscribe", topic).options(**options).load()
+
+    def run(self, frame: DataFrame, *, fails: bool = False) -> None:
+        def keep(rows: DataFrame, _batch_id: int) -> None:
+            if fails:
+                raise RuntimeError("killed")
+            self.seen.append(sorted(bytes(row.value).decode() for row in rows.collect()))
+
+        with pytest.raises(PySparkException, match="killed") if fails else nullcontext():
+            run_each(frame, keep, self._checkpoint)
+
+
+def test_first_micro_batch_runs_again_whatever_options_say(
+    spark: SparkSession, kafka_address: str, tmp_path: Path
+) -> None:
+    topic = create_topic(kafka_address)
+    send_plain(kafka_address, topic, "abc")
+    runs = Runs(spark, kafka_address, tmp_path)
+    runs.run(runs.source(topic, {"startingOffsets": "earliest"}), fails=True)
+    send_plain(kafka_address, topic, "d")
+    runs.run(runs.source(topic, {"startingTimestamp": "99999999999999"}))
+    assert runs.seen == [["a", "b", "c"], ["d"]]
+
+
+def test_source_added_to_an_old_query_keeps_its_first_start(
+    spark: SparkSession, kafka_address: str, tmp_path: Path
+) -> None:
+    old, added = (create_topic(kafka_address) for _ in range(2))
+    send_plain(kafka_address, old, "a")
+    runs = Runs(spark, kafka_address, tmp_path)
+    earliest = {"startingOffsets": "earliest"}
+    runs.run(runs.source(old, earliest))
+    send_plain(kafka_address, added, "xyz")
+    # As Spark writes the offset of a source that has not been read yet.
+    offsets = tmp_path / "offsets" / "0"
+    offsets.write_text(offsets.read_text() + "\n-")
+    runs.run(runs.source(old, {}).union(runs.source(added, earliest)), fails=True)
+    runs.run(runs.source(old, {}).union(runs.source(added, {})))
+    assert runs.seen == [["a"], ["x", "y", "z"]]
+
+
+# Progress in a consumer group
+
+
+@pytest.mark.spark
+def test_consumer_group_shows_query_progress(spark: SparkSession, kafka_address: str, tmp_path: Path) -> None:
+    topic, group = create_topic(kafka_address, partitions=2), new_group()
+    send_plain(kafka_address, topic, ["a", "b", "c"])
+    send_plain(kafka_address, topic, ["d"], partition=1)
+
+    def run() -> None:
+        source = spark.readStream.format("eos-kafka").option("kafka.bootstrap.servers", kafka_address).options(
+            subscribe=topic, startingOffsets="earliest", commitOffsetsToGroup="true", maxOffsetsPerTrigger="3",
+            **{"kafka.group.id": group},
+        )  # fmt: skip
+        writer = source.load().writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        end(writer.format("noop").trigger(availableNow=True).start())
+
+    run()
+    assert committed(kafka_address, group) == {0: 3, 1: 1}
+    send_plain(kafka_address, topic, ["e"], partition=1)
+    run()
+    assert committed(kafka_address, group) == {0: 3, 1: 2}

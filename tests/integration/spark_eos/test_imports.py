@@ -146,3 +146,21 @@ def test_task_imports_no_commit_code():
         "spark_eos.sink.driver.preflight", "spark_eos.sink.protocol.decision_log", "spark_eos.codec.decode", "pandas",
     }  # fmt: skip
     assert "pandas" not in stages["read"]
+
+
+# Spark's search for data sources
+
+
+def test_discovery_imports_no_heavy_modules() -> None:
+    """Every Spark session imports the module, whether it reads Kafka or not."""
+    code = "import sys, pyspark_eos_kafka; print([m for m in sys.modules if m in ('pyarrow', 'numpy', 'kafka')])"
+    plain = subprocess.run(
+        [sys.executable, "-c", f"import sys, pyspark.sql.datasource; before = set(sys.modules); {code}"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    baseline = subprocess.run(
+        [sys.executable, "-c", "import sys, pyspark.sql.datasource; "
+         "print([m for m in sys.modules if m in ('pyarrow', 'numpy', 'kafka')])"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert plain.stdout == baseline.stdout

@@ -12,6 +12,8 @@ from pyspark.sql.types import StructType
 from spark_eos import EosKafkaDataSource, foreach_batch_sink
 from spark_eos.column_libraries import NEEDED, check_column_libraries
 from spark_eos.errors import UnsupportedError
+from spark_eos.runtime import REAL
+from spark_eos.worker_memory import is_worker_kept
 
 ROOT = Path(__file__).parents[3]
 
@@ -61,3 +63,17 @@ def test_every_use_checks_the_libraries(use, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pyarrow, "__version__", "18.1.0")
     with pytest.raises(UnsupportedError):
         use(EosKafkaDataSource({}))
+
+
+# The memory of a worker
+
+
+@pytest.mark.parametrize(("value", "kept"), [("1", True), (None, False)])
+def test_task_learns_from_the_python_daemon_whether_its_worker_is_reused(
+    monkeypatch: pytest.MonkeyPatch, value: str | None, kept: bool
+) -> None:
+    if value is None:
+        monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
+    else:
+        monkeypatch.setenv("SPARK_REUSE_WORKER", value)
+    assert is_worker_kept(REAL.process) is kept

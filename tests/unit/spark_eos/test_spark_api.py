@@ -8,9 +8,10 @@ from typing import Any
 
 import pyspark.sql.datasource
 import pytest
+from pyspark.sql.datasource import DataSource
 
 import pyspark_eos_kafka
-from spark_eos import spark_api
+from spark_eos import EosKafkaDataSource, spark_api
 
 NEWEST, SPARK_4_2 = "pyspark.sql.streaming.datasource", "pyspark.sql.datasource"
 
@@ -65,3 +66,12 @@ def test_failed_import_is_reported_when_the_format_is_used(monkeypatch: pytest.M
             ImportError, match=r"eos-kafka cannot be imported: .*spark_eos\.datasource.* Remedy: install"
         ):
             getattr(source({}), use)()
+
+
+# The class that Spark asks
+
+
+def test_datasource_module_exports_the_class_spark_imports() -> None:
+    assert pyspark_eos_kafka.DefaultSource is EosKafkaDataSource
+    assert issubclass(EosKafkaDataSource, DataSource)
+    assert EosKafkaDataSource.name() == "eos-kafka"

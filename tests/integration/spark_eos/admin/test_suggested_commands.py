@@ -25,6 +25,7 @@ from spark_eos.transactions.judge import name_blocker
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
+from tests.support.runbook import comparable, outputs, shown_outputs
 from tests.support.spark_eos.client_world import make_topic, unique
 from tests.support.spark_eos.sink_world import World
 from tests.support.waiting import wait_until
@@ -161,3 +162,14 @@ def test_suggested_command_has_the_name_as_a_shell_reads_it(name: str) -> None:
         split = subprocess.run(["bash", "-c", f"printf '%s\\0' {each}"], capture_output=True, text=True, check=True)
         chosen = parsed(split.stdout.split("\0")[1:-1])
         assert name in vars(chosen).values()
+
+
+# The pages of the runbook
+
+
+def test_runbook_pages_show_the_output_of_the_commands() -> None:
+    printed = outputs()
+    shown = list(shown_outputs())
+    assert {name for _, name, _ in shown} == printed.keys()
+    old = [f"{page.name}: {name}" for page, name, text in shown if comparable(text) != comparable(printed[name])]
+    assert not old, "run `python -m tests.support.runbook`, which rewrites these outputs"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from spark_eos.errors import OptionError
+from spark_eos.errors import OptionError, UnreachableError
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import RangePartition, StreamReader
 from tests.support.spark_eos.source_data import add_partitions, create_topic, delete_records, delete_topic, send_plain
@@ -14,14 +14,6 @@ from tests.support.spark_eos.source_query import offsets_in
 NOON_MS = 1_600_000_000_000
 OLD = {"startingTimestamp": str(NOON_MS)}
 BEYOND = {"startingTimestamp": str(2 * NOON_MS)}
-
-
-def new_reader(address: str, **options: str) -> StreamReader:
-    return StreamReader({"kafka.bootstrap.servers": address, **options}, source_schema(include_headers=False))
-
-
-def planned(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
-    return [str(each.piece) for each in reader.partitions(start, end) if isinstance(each, RangePartition)]
 
 
 def filled(options: dict[str, str], topic: str) -> dict[str, str]:
@@ -140,3 +132,75 @@ def test_first_micro_batch_of_another_version_needs_its_start(kafka_address: str
     named = new_reader(kafka_address, subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":1}}}}')
     assert planned(named, named.initialOffset(), end) == [f"{topic}-0 [1, 3)"]
     named.stop()
+
+
+# The position under PySpark 4.0 and 4.1, which pass neither a start nor a limit
+
+
+def new_reader(address: str, **options: str) -> StreamReader:
+    return StreamReader({"kafka.bootstrap.servers": address, **options}, source_schema(include_headers=False))
+
+
+def planned(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
+    return [str(each.piece) for each in reader.partitions(start, end) if isinstance(each, RangePartition)]
+
+
+def test_new_query_and_its_restart_respect_the_limit(kafka_address: str, topic: str) -> None:
+    send_plain(kafka_address, topic, ["a", "b", "c", "d", "e"])
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "2"}
+    first = new_reader(kafka_address, subscribe=topic, **options)
+    # The order of Spark 4.1: the end before the start.
+    end = first.latestOffset()
+    start = first.initialOffset()
+    assert planned(first, start, end) == [f"{topic}-0 [0, 2)"]
+    second_end = first.latestOffset()
+    assert planned(first, end, second_end) == [f"{topic}-0 [2, 4)"]
+    first.stop()
+    again = new_reader(kafka_address, subscribe=topic, **options)
+    # At a restart Spark plans an empty range at the checkpoint's end, and does not read it.
+    assert planned(again, second_end, second_end) == []
+    third_end = again.latestOffset()
+    assert planned(again, second_end, third_end) == [f"{topic}-0 [4, 5)"]
+    assert again.latestOffset() == third_end
+    again.stop()
+
+
+def test_query_starting_at_latest_reads_later_records(kafka_address: str, topic: str) -> None:
+    send_plain(kafka_address, topic, ["before"])
+    reader = new_reader(kafka_address, subscribe=topic)
+    end = reader.latestOffset()
+    send_plain(kafka_address, topic, ["after"])
+    start = reader.initialOffset()
+    assert offsets_in(start) == offsets_in(end) == {topic: {"0": 1}}
+    assert planned(reader, start, end) == []
+    assert planned(reader, end, reader.latestOffset()) == [f"{topic}-0 [1, 2)"]
+    reader.stop()
+
+
+def test_restart_plans_the_first_micro_batch_after_an_empty_range(kafka_address: str, topic: str) -> None:
+    send_plain(kafka_address, topic, ["a", "b", "c"])
+    first = new_reader(kafka_address, subscribe=topic, startingOffsets="earliest")
+    end = first.latestOffset()
+    first.stop()
+    again = new_reader(kafka_address, subscribe=topic)
+    assert planned(again, end, end) == []
+    assert planned(again, again.initialOffset(), end) == [f"{topic}-0 [0, 3)"]
+    again.stop()
+    # Of a checkpoint without the start, `latest` may lie after the end.
+    by_others = {topic: {"0": 2}}
+    other = new_reader(kafka_address, subscribe=topic, failOnDataLoss="false")
+    assert planned(other, by_others, by_others) == []
+    with pytest.raises(OptionError, match="does not contain where it starts"):
+        other.partitions(other.initialOffset(), by_others)
+    other.stop()
+
+
+def test_restart_with_a_wrong_address_does_not_wait_for_an_outage_to_end() -> None:
+    reader = new_reader(
+        "127.0.0.1:1", subscribe="t", **{"kafka.default.api.timeout.ms": "200", "kafka.request.timeout.ms": "100"}
+    )
+    end = {"t": {"0": 1}}
+    assert planned(reader, end, end) == []
+    with pytest.raises(UnreachableError):
+        reader.latestOffset()
+    reader.stop()

@@ -2,12 +2,15 @@
 
 import pkgutil
 from collections.abc import Iterator
+from typing import Any
 
 import pyspark
 import pytest
 
 from spark_eos import ClientStateError
 from spark_eos.sink import stream_sessions
+from spark_eos.sink.messages import Empty, Place
+from spark_eos.sink.spark_writers import BatchWriter, StreamWriter
 from spark_eos.sink.stream_sessions import refuse_unseen_query
 
 CHECKPOINTED = (
@@ -73,3 +76,14 @@ def test_relation_is_refused_where_functions_run_in_the_clients_session(value: s
 def test_batch_job_is_not_refused(call_site: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, None)
     refuse_unseen_query(Task(callSite__long=call_site))
+
+
+# What the writers refuse before they ask a cluster
+
+
+@pytest.mark.parametrize(("kind", "micro_batch"), [(BatchWriter, ()), (StreamWriter, (4,))])
+def test_commit_without_the_result_of_a_task_is_refused(kind: Any, micro_batch: tuple[int, ...]) -> None:
+    """Spark's type allows it: the rows of such a task would be lost."""
+    results = [None, Empty(Place("q", "run", 4, 1)), None]
+    with pytest.raises(ClientStateError, match=r"without the results of tasks 0, 2 of 3.*nothing of it.*continuous"):
+        kind.__new__(kind).commit(results, *micro_batch)

@@ -50,7 +50,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "spark/test_source_checklist::test_two_sources_with_one_idle_make_progress",),
     "group.id prefix and override": (
         "unit/spark_eos/options/test_source_options::test_commit_group_option_is_parsed",
-        "spark/test_source_group_commits::test_consumer_group_shows_query_progress"),
+        "spark/test_source_stream::test_consumer_group_shows_query_progress"),
     "self-join: one offset in the log": (
         "Not applicable: Spark's planner makes two sources of a frame used twice, of its own rate source too (4.3).",
         "spark/test_source_checklist::test_dataframe_used_twice_yields_its_rows_twice"),

@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from uuid import UUID
@@ -18,7 +19,7 @@ from spark_eos.sink.protocol import settlement
 from spark_eos.sink.protocol.action_table import Fate
 from spark_eos.sink.protocol.answers import BatchTrace, CommittedView, Description
 from spark_eos.sink.protocol.log_fates import seen_fate
-from spark_eos.sink.protocol.settlement import FATES, described_fate, must_write
+from spark_eos.sink.protocol.settlement import FATES, SETTLE_LIMIT_SECONDS, described_fate, must_write
 from tests.support.spark_eos.driving import end_all, logged_fates, must_task_write, settle
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 
@@ -380,3 +381,33 @@ def test_task_looks_up_its_own_transaction(
     assert asked[: len(described)] == described[: len(asked)]
     assert must_task_write(cluster, decision, 7, policy), "the task had no rows then"
     assert not must_task_write(cluster, replace(decision, completed_at_ms=1), 7, policy)
+
+
+# What a long recovery logs
+
+
+def test_completion_of_many_transactions_logs_how_many_are_left(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(settlement, "_GROUP_SIZE", 4)
+    cluster = MemoryCluster()
+    transactions = tuple(cluster.prepare(f"id-{split}", split) for split in range(10))
+    with caplog.at_level(logging.INFO):
+        settled = settle(cluster, Decision("p", "q", "r", 3, 1, 10, 0, transactions))
+    assert settled.took_effect
+    assert re.findall(r"micro-batch 3 of q: (\d+) transactions? left to end of 10 decided", caplog.text) == ["6", "2"]
+
+
+def test_recovery_that_waits_logs_at_intervals(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, cluster: MemoryCluster
+) -> None:
+    monkeypatch.setattr(cluster, "unstable_end", lambda *_, **__: None)
+    cluster.prepare("foreign", 0)
+    one = cluster.prepare("one", 0)
+    decision = Decision("p", "q", "r", 3, 1, 1, 0, (one,))
+    settle(cluster, decision)
+    cluster.forgotten = {"one"}
+    with caplog.at_level(logging.INFO):
+        assert settle(cluster, decision).pending == (one,)
+    logged = caplog.text.count("1 transaction not settled of 1 decided")
+    assert 10 <= logged <= SETTLE_LIMIT_SECONDS / settlement._REPORT_SECONDS + 1
