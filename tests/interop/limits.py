@@ -58,7 +58,6 @@ LIMITS = (
         "confluent",
         _LOSES_ITS_BROKER,
         "test_calls_time_out_while_the_broker_is_down_and_can_be_resumed",
-        "test_send_offsets_times_out_while_the_broker_is_down_and_can_be_resumed",
         "test_broker_restarts_during_a_copy_and_every_input_is_copied_once_in_order",
         parameter="apache",
     ),
@@ -66,14 +65,12 @@ LIMITS = (
         "kafka_python",
         "commit, abort and sending offsets have no timeout",
         "test_calls_time_out_while_the_broker_is_down_and_can_be_resumed",
-        "test_send_offsets_times_out_while_the_broker_is_down_and_can_be_resumed",
     ),
     *_cannot(
         "aiokafka",
         "commit, abort and sending offsets have no timeout, and start() cannot be repeated",
         "test_calls_time_out_while_the_broker_is_down_and_can_be_resumed",
         "test_init_times_out_while_the_broker_is_down_and_can_be_resumed",
-        "test_send_offsets_times_out_while_the_broker_is_down_and_can_be_resumed",
         "test_id_is_initialized_once",
     ),
     *_cannot(
@@ -81,7 +78,6 @@ LIMITS = (
         "a failed call cannot be repeated, and there is none for InitProducerId alone",
         "test_calls_time_out_while_the_broker_is_down_and_can_be_resumed",
         "test_init_times_out_while_the_broker_is_down_and_can_be_resumed",
-        "test_send_offsets_times_out_while_the_broker_is_down_and_can_be_resumed",
         "test_id_is_initialized_once",
     ),
     *(

@@ -36,24 +36,15 @@ def test_broker_restarts_during_a_copy_and_every_input_is_copied_once_in_order(
 
 def test_calls_time_out_while_the_broker_is_down_and_can_be_resumed(bouncing_kafka: Bouncing, client: Client):
     bouncing_kafka.start()
-    topic = make_topic(bouncing_kafka)
+    topic, group = make_topic(bouncing_kafka), unique("group")
     # The first producer of a client that was just started is slow.
     client.producer(unique("warm"))
     producer = client.producer(unique("id"), block_ms=BLOCK_MS)
-    for act, value in ((producer.abort, "aborted"), (producer.commit, "committed")):
-        producer.begin().send(topic, value)
-        times_out_and_succeeds(bouncing_kafka, act)
-    end(bouncing_kafka, topic)
-    assert client.values(topic) == ["committed"]
-
-
-def test_send_offsets_times_out_while_the_broker_is_down_and_can_be_resumed(bouncing_kafka: Bouncing, client: Client):
-    bouncing_kafka.start()
-    topic, group = make_topic(bouncing_kafka), unique("group")
-    producer = client.producer(unique("id"), block_ms=BLOCK_MS)
+    producer.begin().send(topic, "aborted")
+    times_out_and_succeeds(bouncing_kafka, producer.abort)
     producer.begin().send(topic, "committed")
-    times_out_and_succeeds(bouncing_kafka, lambda: producer.offsets(group, topic, 7))
-    producer.commit()
+    for act in (lambda: producer.offsets(group, topic, 7), producer.commit):
+        times_out_and_succeeds(bouncing_kafka, act)
     end(bouncing_kafka, topic)
     assert client.values(topic) == ["committed"]
     assert client.committed(group, topic) == (7, "")

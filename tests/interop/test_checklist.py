@@ -63,11 +63,8 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
     "K testInitTransactionTimeout": (
         "test_bounces::test_init_times_out_while_the_broker_is_down_and_can_be_resumed"
         " by java, confluent, kafka_python",),
-    "K testCommitTransactionTimeout, testAbortTransactionTimeout": (
+    "K testCommitTransactionTimeout, testAbortTransactionTimeout, testSendOffsetsTransactionTimeout": (
         "test_bounces::test_calls_time_out_while_the_broker_is_down_and_can_be_resumed by java, confluent",),
-    "K testSendOffsetsTransactionTimeout": (
-        "test_bounces::test_send_offsets_times_out_while_the_broker_is_down_and_can_be_resumed"
-        " by java, confluent",),
     "K Bounce testWithGroupId, testWithGroupMetadata": (
         "test_bounces::test_broker_restarts_during_a_copy_and_every_input_is_copied_once_in_order",),
     "K Expiration testFatalErrorAfterInvalidProducerIdMapping(TV1, TV2)": (

@@ -173,15 +173,6 @@ def test_missing_topic_is_refused_promptly_and_not_created(client: KafkaClient) 
     assert name not in client.metadata(None)
 
 
-def test_feature_level_is_read(client: KafkaClient) -> None:
-    assert client.transaction_version() == 2
-
-
-def test_lower_feature_level_is_read(tv1_address: str) -> None:
-    with KafkaClient(ClientOptions((tv1_address,))) as client:
-        assert client.transaction_version() == 1
-
-
 def test_coordinators_are_looked_up_in_batch_and_cached(client: KafkaClient) -> None:
     keys = [unique("id") for _ in range(20)]
     found = client.find_coordinators(CoordinatorType.TRANSACTION, keys)

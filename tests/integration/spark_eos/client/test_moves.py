@@ -56,23 +56,6 @@ def another(node_id: int) -> int:
     return BROKERS[node_id % len(BROKERS)]
 
 
-def test_moving_leaders_lose_and_duplicate_nothing(broker: EmbeddedBroker, client: KafkaClient) -> None:
-    topic = make_topic(client, 2)
-    identity, producer = begin(client)
-    for number in range(6):
-        place = TopicPartition(topic, number % 2)
-        producer.send(place, encoded([f"{number:02}a", f"{number:02}b"]))
-        if number % 3 == 0:
-            producer.flush()
-        broker.move_leader(place, another(broker.leader(place)))
-    results = producer.flush()
-    assert {result.record_count for result in results.values()} == {6}
-    assert producer.retries > 0
-    assert end_txn(client, identity, commit=True).code == 0
-    expected = [[f"{number:02}{letter}" for number in range(first, 6, 2) for letter in "ab"] for first in (0, 1)]
-    wait_until(lambda: read_values(broker.bootstrap_servers, topic) == expected, "all rows are visible in order")
-
-
 def test_leaders_move_while_requests_carry_many_partitions(broker: EmbeddedBroker, client: KafkaClient) -> None:
     topic = make_topic(client, 30)
     identity, producer = begin(client)

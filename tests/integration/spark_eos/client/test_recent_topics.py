@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
 
 from broker_core import EmbeddedBroker
 from broker_core.errors import ErrorCode
@@ -16,9 +15,9 @@ from spark_eos.client.leaders import Leaders
 from spark_eos.client.metadata import PartitionMetadata, RecentTopics, TopicMetadata, metadata_request
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.transactions import init_producer_id
-from spark_eos.errors import TopicError
 from spark_eos.options.client import client_options
 from tests.support.spark_eos.client_world import encoded
+from tests.support.spark_eos.source_data import add_partitions
 
 
 def topic(error_code: int = 0, partitions: int = 1) -> TopicMetadata:
@@ -108,21 +107,9 @@ def test_answer_of_a_broker_that_lags_behind_takes_no_partition_away(
         return client.require_topics(["t"], need_leaders=False)["t"].partition_count
 
     earlier = client.ask_any_broker(lambda: metadata_request(["t"]))
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_partitions([NewPartitions("t", 4)])["t"].result(60)
+    add_partitions(broker.bootstrap_servers, "t", 4)
     assert count() == 4
     monkeypatch.setattr(client, "ask_any_broker", lambda *_, **__: earlier)
     assert count() == 4
     client.recent.forget_leader(1)
     assert count() == 4
-
-
-def test_newly_added_partition_is_found(client: KafkaClient, broker: EmbeddedBroker) -> None:
-    """A recent response must not make the client refuse a partition that exists now."""
-    Leaders(client).require([TopicPartition("t", 2)])
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_partitions([NewPartitions("t", 4)])["t"].result(60)
-    leaders = Leaders(client)
-    leaders.require([TopicPartition("t", 3)])
-    with pytest.raises(TopicError, match="has no partition 4"):
-        leaders.require([TopicPartition("t", 4)])

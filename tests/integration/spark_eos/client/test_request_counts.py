@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
 
 from broker_core import EmbeddedBroker
 from broker_core.broker.request_log import RequestSeen
@@ -21,6 +20,7 @@ from spark_eos.sink.task.transaction import TaskTransaction
 from spark_eos.sink.task.writer import TaskWriter
 from tests.support.clocks import AheadClock, runtime_by
 from tests.support.spark_eos.client_world import unique
+from tests.support.spark_eos.source_data import add_partitions
 
 BROKERS = 3
 SETTINGS = {"transaction.state.log.num.partitions": "5", "offsets.topic.num.partitions": "5"}
@@ -136,8 +136,7 @@ def test_keyless_rows_do_not_request_leaders_separately(worker: Worker) -> None:
 def test_newly_added_partition_is_found_and_an_unknown_one_refused(worker: Worker) -> None:
     topic = worker.make_topic(2)
     worker.write([rows(5)], topic)
-    admin = AdminClient({"bootstrap.servers": worker.broker.bootstrap_servers})
-    admin.create_partitions([NewPartitions(topic, 4)])[topic].result(60)
+    add_partitions(worker.broker.bootstrap_servers, topic, 4)
     named = rows(4, partition=pa.array([0, 1, 2, 3], pa.int32()))
     assert len(worker.write([named], topic).transaction.ranges) == 4
     with pytest.raises(DataError, match=r"has the value 4 for topic .* which has 4 partitions"):

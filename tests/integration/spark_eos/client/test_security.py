@@ -140,33 +140,6 @@ def test_session_is_reauthenticated_while_the_client_works(own: Credentials) -> 
         wait_until(is_renewed, "a second authentication on one connection")
 
 
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        (
-            {"sasl.mechanism": "OAUTHBEARER"},
-            "needs a token.*token.endpoint.url.*file:///.*token.provider=module:function",
-        ),
-        (
-            {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "https://issuer/token"},
-            "needs kafka.sasl.oauthbearer.client.credentials.client.id",
-        ),
-        (
-            {"sasl.mechanism": "OAUTHBEARER", "sasl.login.callback.handler.class": "com.example.Mine"},
-            "Java classes are not supported",
-        ),
-        ({"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": jaas("PLAIN", "")}, "Use OAuthBearerLoginModule"),
-        ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas("OAUTHBEARER", "")}, "Use PlainLoginModule or Scram"),
-        ({"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.config": "principal=x"}, "not supported"),
-        ({"sasl.mechanism": "NTLM"}, "Use one of PLAIN, SCRAM"),
-    ],
-)
-def test_unsupported_mechanism_is_refused(settings: dict[str, Any], text: str) -> None:
-    settings |= {"bootstrap.servers": "h:1", "security.protocol": "SASL_SSL"}
-    with pytest.raises(OptionError, match=text):
-        client_options({f"kafka.{name}": value for name, value in settings.items()})
-
-
 def test_command_accepts_a_java_client_properties_file(
     own: Credentials, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -285,19 +285,6 @@ def test_aborted_offsets_are_discarded(either: World) -> None:
     assert fetch_offsets(either.driver, group, [TopicPartition(topic, 0)]) == {}
 
 
-def test_batch_that_is_too_large_is_split_until_it_fits(either: World) -> None:
-    topic = make_topic(either.task, 1, max_message_bytes="20000")
-    values = [f"{number:04}" + "x" * 996 for number in range(200)]
-    identity = either.begin()
-    producer = TransactionalProducer(either.task)
-    producer.begin(identity)
-    producer.send(TopicPartition(topic, 0), encoded(values))
-    [result] = producer.flush().values()
-    assert (result.first_offset, result.last_offset, result.record_count) == (0, 199, 200)
-    assert end_txn(either.driver, identity, commit=True).code == 0
-    assert wait_until(lambda: read_values(either.address, topic) == [values], "all is visible in order")
-
-
 def test_record_that_is_too_large_is_refused_and_the_transaction_can_be_aborted(either: World) -> None:
     topic = make_topic(either.task, 1, max_message_bytes="5000")
     producer = TransactionalProducer(either.task)

@@ -5,8 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from broker_core import EmbeddedBroker
 from broker_core.errors import ErrorCode
@@ -14,20 +12,16 @@ from broker_core.types import TopicPartition
 from spark_eos.admin.command import ExitCode, main
 from spark_eos.client import transactions
 from spark_eos.client.coordinator_cache import CoordinatorType
-from spark_eos.client.group_offsets import fetch_offsets
-from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import RecentTopics
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.client.producer import TransactionalProducer
-from spark_eos.errors import EosKafkaError, TopicError, TransactionError, UnreachableError
-from spark_eos.open_transaction import EndAnswer, OpenTransaction
+from spark_eos.errors import EosKafkaError, TopicError, UnreachableError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
-from spark_eos.sink import decision_writer
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.factory import driver_timeout_ms
-from spark_eos.sink.naming import TaskId, group_id
+from spark_eos.sink.naming import TaskId
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import settlement
 from spark_eos.sink.protocol.action_table import Fate
@@ -125,61 +119,6 @@ def test_abort_ends_nothing_while_the_decision_is_unknown(world: World, monkeypa
     assert world.state_of(prepared) == "Ongoing"
     world.committer("run1").abort([prepared], 0)
     assert world.state_of(prepared) == "Ongoing"
-
-
-def test_query_whose_decision_topic_was_made_again_stops_and_others_start(world: World) -> None:
-    world.committer("run1").commit([world.prepare("run1")], 0)
-    admin = AdminClient({"bootstrap.servers": world.address})
-    admin.delete_topics([world.decisions])[world.decisions].result(60)
-    # Kafka deletes the offsets of a topic's partitions some time after the topic.
-    wait_until(lambda: not fetch_offsets(world.client, group_id("p", world.query), None), "the pointer is deleted")
-    admin.create_topics([NewTopic(world.decisions, 4, 1)])[world.decisions].result(60)
-    for run in ("run2", "run3"):
-        again = world.prepare(run)
-        with pytest.raises(TransactionError, match=f"{world.query} are gone: .* among them p.{world.query}.run1"):
-            world.committer(run).commit([again], 0)
-        world.committer(run).abort([again], 0)
-    world.query = unique("query")
-    world.committer("run1").abort([world.prepare("run1")], 0)
-    world.log().take_over()
-    world.committer("run2").commit([world.prepare("run2")], 0)
-    assert world.visible() == ["row of 0", "row of 0"]
-
-
-@pytest.mark.parametrize("applied", [False, True])
-def test_failed_end_txn_of_the_decision_is_resolved_by_the_pointer(
-    world: World, monkeypatch: pytest.MonkeyPatch, applied: bool
-) -> None:
-    """A decision that certainly failed is made again, in another transaction of the driver."""
-    end, failed = decision_writer.end_txn, []
-
-    def fail(client: KafkaClient, opened: OpenTransaction, **more: Any) -> EndAnswer:
-        if failed:
-            return end(client, opened, **more)
-        failed.append(opened)
-        if applied:
-            end(client, opened, **more)
-        raise UnreachableError("No coordinator found")
-
-    prepared = world.prepare("run1")
-    monkeypatch.setattr(decision_writer, "end_txn", fail)
-    world.committer("run1").commit([prepared], 0)
-    assert world.log().newest().run == "run1"
-    assert world.state_of(prepared) == "CompleteCommit"
-    assert world.visible() == ["row of 0"]
-
-
-def test_decision_is_aborted_at_its_timeout(world: World) -> None:
-    log = world.log()
-    with pytest.raises(TransactionError, match="(?s)took .* too long.*clock was set ahead"):
-        log.decide(world.decision(world.prepare("run1")), log.take_over(), decide_by_ms=1)
-    assert world.log().newest() is None
-    driver = f"p.{world.query}.driver"
-    state = wait_until(
-        lambda: {s for s in [describe_transactions(world.client, [driver])[driver].state] if s != "PrepareAbort"},
-        "the abort is complete",
-    )
-    assert state == {"CompleteAbort"}
 
 
 def test_id_forgotten_by_the_coordinator_is_recognized_by_its_error_code(world: World) -> None:

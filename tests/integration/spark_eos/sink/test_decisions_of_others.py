@@ -100,16 +100,6 @@ def test_new_query_reads_its_decision_partition_once_despite_other_decisions(
     assert (asked(kafka, "Fetch"), asked(kafka, "ListOffsets")) == (fetches, looks)
 
 
-def test_task_requests_only_the_pointer_and_only_once(kafka: EmbeddedBroker, world: World) -> None:
-    write_others(kafka, world.decisions, 8)
-    log = world.log()
-    before = {api: asked(kafka, api) for api in ("OffsetFetch", "Fetch", "ListOffsets", "Metadata")}
-    for micro_batch in (7, 7, 8, 9):
-        assert log.pointed(micro_batch, "") is None
-    after = {api: asked(kafka, api) for api in before}
-    assert after == {**before, "OffsetFetch": before["OffsetFetch"] + 1}
-
-
 def test_open_transactions_of_others_do_not_delay_a_new_query(world: World) -> None:
     """Any client that may write to the topic can leave one in every partition, until its transaction timeout."""
     leave_open(world)

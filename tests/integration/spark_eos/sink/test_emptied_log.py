@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker_core import EmbeddedBroker, Error
 from spark_eos.errors import AuthorizationError, LostTransactionError
@@ -13,6 +12,7 @@ from tests.support.both_brokers import SETTINGS, brokers_of
 from tests.support.restartable import Restartable, restartable
 from tests.support.spark_eos.client_world import read_values
 from tests.support.spark_eos.sink_process import SinkProcess
+from tests.support.spark_eos.source_data import create_topic
 
 TOPIC = "emptied"
 
@@ -25,8 +25,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Restartable]:
     with restartable(request.param, tmp_path, SETTINGS) as running:
-        admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
-        admin.create_topics([NewTopic(TOPIC, 2)])[TOPIC].result(60)
+        create_topic(running.bootstrap_servers, 2, name=TOPIC)
         yield running
 
 

@@ -1,22 +1,19 @@
-"""What operators do to a query with Kafka's own tools.
+"""What operators do to a query with Kafka's own tool.
 
 `kafka-transactions.sh forceTerminateTransaction` sends InitProducerId for a transactional id (rule F.4/6), and Kafka
-refuses it for no id. `kafka-consumer-groups.sh --reset-offsets` commits offsets without metadata.
+refuses it for no id.
 """
 
 from collections.abc import Iterator
 
 import pytest
 
-from broker_core.types import TopicPartition
 from spark_eos.client import transactions
-from spark_eos.client.group_offsets import OffsetAndMetadata, commit_offsets
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import LostTransactionError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.messages import AlreadyCommitted, Place, Prepared, TaskMessage
-from spark_eos.sink.naming import group_id
 from spark_eos.sink.prepared import TopicRows
 from tests.support.spark_eos.driving import end_all
 from tests.support.spark_eos.sink_world import World
@@ -77,14 +74,3 @@ def test_termination_before_the_decision_stops_the_query_once(world: World) -> N
         world.committer("run1").commit([prepared], 0)
     world.committer("run2").commit([world.prepare("run2")], 0)
     assert world.visible() == ["row of 0"]
-
-
-@pytest.mark.parametrize("places", [range(4), [3]], ids=["all partitions", "one"])
-def test_reset_of_the_offsets_of_the_query_s_group_doubles_nothing(world: World, places: list[int]) -> None:
-    world.committer("run1").commit([world.prepare("run1")], 0)
-    reset = {TopicPartition(world.decisions, number): OffsetAndMetadata(0) for number in places}
-    commit_offsets(world.client, group_id("p", world.query), reset)
-    world.committer("run2").commit([world.prepare("run2")], 0)
-    world.committer("run2").commit([world.prepare("run2", micro_batch=1)], 1)
-    world.committer("run3").commit([world.prepare("run3", micro_batch=1)], 1)
-    assert world.visible() == ["row of 0", "row of 1"]

@@ -8,7 +8,6 @@ from time import monotonic
 import pytest
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from broker_core import EmbeddedBroker
 from broker_core.broker.apis import SERVED
@@ -190,8 +189,7 @@ def test_deleted_decision_topic_stops_the_running_query_soon(version: int, monke
         world = World(broker.bootstrap_servers, client)
         running = world.committer("run1")
         running.commit([world.prepare("run1")], 0)
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        admin.delete_topics([world.decisions])[world.decisions].result(30)
+        broker.delete_topic(world.decisions)
         began, prepared = monotonic(), world.prepare("run1", 1)
         with pytest.raises(
             TopicError, match=f"decision topic '{world.decisions}' does not exist.*Restart the query, or"
@@ -200,7 +198,7 @@ def test_deleted_decision_topic_stops_the_running_query_soon(version: int, monke
         assert monotonic() - began < 30
         assert not running.cluster.open_transactions("p."), "the commit has ended them"
         assert world.visible() == ["row of 0"]
-        admin.create_topics([NewTopic(world.decisions, 4, 1)])[world.decisions].result(30)
+        broker.create_topic(world.decisions, 4)
         # The last transaction of each task was aborted: nothing of the micro-batch can be visible.
         world.committer("run2").commit([world.prepare("run2", 1)], 1)
         assert world.visible() == ["row of 0", "row of 1"]

@@ -19,7 +19,6 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    NewPartitions,
     NewTopic,
     ResourcePatternType,
     ResourceType,
@@ -37,7 +36,7 @@ from spark_eos.client.metadata import BrokerAddress
 from spark_eos.client.needed_apis import BrokerFacts, ask_brokers
 from spark_eos.client.topics import create_topic, describe_topic_config
 from spark_eos.client.transactions import init_producer_id
-from spark_eos.errors import AuthorizationError, BrokerError, EosKafkaError, OptionError, TopicError, UnsupportedError
+from spark_eos.errors import AuthorizationError, BrokerError, EosKafkaError, TopicError, UnsupportedError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.runtime import REAL, ProcessState
@@ -50,9 +49,10 @@ from spark_eos.sink.spark_writers import BatchWriter, StreamWriter
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker_core.served_apis import limit
 from tests.support.clocks import AheadClock, runtime_by
-from tests.support.spark_eos.client_world import DEADLINE_S, make_topic, unique
+from tests.support.spark_eos.client_world import make_topic, unique
 from tests.support.spark_eos.driving import log_of
 from tests.support.spark_eos.sink_world import World
+from tests.support.spark_eos.source_data import add_partitions
 from tests.support.waiting import wait_until
 
 ADD_PARTITIONS = int(messages.AddPartitionsToTxnRequest.API_KEY)
@@ -124,30 +124,12 @@ def test_missing_rights_on_groups_are_reported(client: KafkaClient, monkeypatch:
         check_cluster(client, options_for(client))
 
 
-def test_timeout_above_the_broker_maximum_is_refused(client: KafkaClient) -> None:
-    with pytest.raises(
-        OptionError, match=r"900001 ms, but the brokers allow at most 900000 ms.*raise transaction\.max\.timeout"
-    ):
-        check_cluster(client, options_for(client, transactionTimeout="900001"))
-
-
 def test_unreadable_timeout_maximum_is_found_by_trying(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
     refusal = failure(Api.DESCRIBE_CONFIGS, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "broker '1'")
     pretend(monkeypatch, {1: BrokerFacts(5, {}, refusal)})
     assert check_cluster(client, options_for(client)).transaction_timeout_ms == 60_000
     with pytest.raises(BrokerError, match=r"above what the brokers allow.*asked with .* 900001 ms.*transactionTimeout"):
         check_cluster(client, options_for(client, transactionTimeout="900001"))
-
-
-def test_missing_topic_is_reported(client: KafkaClient) -> None:
-    with pytest.raises(TopicError, match=r"Topic 'not-there' does not exist.*Create it, or correct its name"):
-        check_cluster(client, options_for(client, topic="not-there"))
-
-
-def test_decision_topic_with_retention_is_refused(client: KafkaClient) -> None:
-    topic = make_topic(client, cleanup_policy="delete")
-    with pytest.raises(TopicError, match=r"cleanup\.policy=delete.*Set it to compact"):
-        check_cluster(client, options_for(client, decisionTopic=topic))
 
 
 def test_decision_topic_with_retention_is_accepted_by_option_with_a_warning(
@@ -159,22 +141,6 @@ def test_decision_topic_with_retention_is_accepted_by_option_with_a_warning(
         check_cluster(client, accepting, is_first=is_first)
     assert caplog.text.count("deletes decisions (retention.ms=86400000, retention.bytes=-1)") == 1
     assert "rarely compacted" not in caplog.text
-
-
-def test_decision_topic_that_cannot_be_created_is_reported_with_its_settings(
-    client: KafkaClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(_: object, name: str, **__: object) -> None:
-        raise failure(Api.CREATE_TOPICS, 29, f"topic '{name}'")
-
-    monkeypatch.setattr("spark_eos.sink.driver.decision_topic.create_topic", refused)
-    options = options_for(client)
-    with pytest.raises(TopicError, match="does not exist and cannot be created") as caught:
-        check_cluster(client, options)
-    words = shlex.split(str(caught.value).split("`")[1])
-    assert words[:3] == ["kafka-topics.sh", "--bootstrap-server", client.options.bootstrap_servers[0]]
-    assert words[3:8] == ["--create", "--topic", options.decision_topic, "--partitions", "8"]
-    assert "cleanup.policy=compact" in words
 
 
 @pytest.mark.parametrize("min_insync", ["1", "2"])
@@ -195,13 +161,6 @@ def test_remedy_for_more_replicas_than_brokers_works(min_insync: str) -> None:
         )
         admin.create_topics([created])[given["--topic"]].result(60)
         preflight.preflight(ProcessState(REAL), sink_options(options))
-
-
-def test_group_that_the_coordinator_does_not_know_has_no_offsets() -> None:
-    with EmbeddedBroker(topics={"data": 1}) as kafka:
-        options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data"}
-        with kafka.fault(api="OffsetFetch", action=Error("GROUP_ID_NOT_FOUND")):
-            preflight.preflight(ProcessState(REAL), sink_options(options))
 
 
 def test_decision_topic_with_fewer_replicas_than_wanted_in_sync_is_used(
@@ -524,8 +483,7 @@ def test_partitions_are_counted_for_each_micro_batch_and_the_last_count_serves_i
         options = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
         wanted = sink_options({**options, "topic": "data"})
         assert preflight.preflight(process, wanted).partition_count == 2
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        admin.create_partitions([NewPartitions("data", 7)])["data"].result(60)
+        add_partitions(kafka.bootstrap_servers, "data", 7)
         # On a busy machine, a look may end before its answer comes; the next micro-batch looks again.
         wait_until(lambda: preflight.preflight(process, wanted).partition_count == 7, "the partitions are counted")
         with kafka.fault(api="Metadata", action=Drop()):
@@ -603,20 +561,15 @@ def test_write_after_a_failed_commit_checks_the_cluster_again(tmp_path: Path, mo
     with EmbeddedBroker(topics={"data": 1}) as kafka:
         options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data", "jobId": unique("job")}
 
-        def topics() -> Collection[str]:
-            admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-            return admin.list_topics(timeout=DEADLINE_S).topics
-
         writer = BatchWriter(options, schema, False)
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        admin.delete_topics(["eos-kafka-decisions"])["eos-kafka-decisions"].result(DEADLINE_S)
+        kafka.delete_topic("eos-kafka-decisions")
         with pytest.raises(TopicError, match="'eos-kafka-decisions' does not exist"):
             writer.commit([])
         # Spark's answer to an error of the commit.
         writer.abort([])
-        assert "eos-kafka-decisions" not in topics()
+        assert "eos-kafka-decisions" not in kafka.topics
         again = BatchWriter(options, schema, False)
-        assert "eos-kafka-decisions" in topics()
+        assert "eos-kafka-decisions" in kafka.topics
         again.commit([])
         before = len(kafka.requests())
         BatchWriter(options, schema, False)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
 
 from broker_core import EmbeddedBroker
 from spark_eos.client.kafka_client import KafkaClient
@@ -21,6 +20,7 @@ from spark_eos.sink.spark_writers import _commit
 from tests.support.spark_eos.client_world import unique
 from tests.support.spark_eos.cost_tables import table
 from tests.support.spark_eos.sink_commits import local_folder
+from tests.support.spark_eos.source_data import add_partitions
 
 __all__ = ["local_folder"]
 RUN, PREFIX = "run1", "p"
@@ -96,14 +96,14 @@ def test_topics_of_rows_are_counted_once_for_a_micro_batch(process: ProcessState
     )
     keys = [b"%d" % number for number in range(40)]
     rows = pa.record_batch({"value": keys, "key": keys, "topic": ["t"] * 40})
-    admin, used = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}), []
+    used = []
     for micro_batch, split in ((0, 0), (0, 1), (1, 0)):
         place = Place("by column", RUN, micro_batch, split)
         message = task_writer(process, options, place, may_be_decided=False).write(iter([rows]))
         assert isinstance(message, Prepared)
         used.append({each.partition for each in message.transaction.ranges})
         if split == 0:
-            admin.create_partitions([NewPartitions("t", PARTITIONS + 1 + micro_batch)])["t"].result(60)
+            add_partitions(kafka.bootstrap_servers, "t", PARTITIONS + 1 + micro_batch)
     assert used == [set(range(PARTITIONS)), set(range(PARTITIONS)), set(range(PARTITIONS + 1))]
 
 

@@ -11,7 +11,7 @@ from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.fetch import Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
-from spark_eos.errors import DataLossError, TopicError, UnansweredError, UnreachableError
+from spark_eos.errors import DataLossError, TopicError, UnansweredError
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import SourceOptions, batch_options
 from spark_eos.source.offsets import OffsetRange
@@ -227,17 +227,3 @@ def test_columns_match_the_schema(kafka_address: str, topic: str) -> None:
         {"key": None, "value": None, "topic": topic, "partition": 0, "offset": 1, "timestampType": 0, "headers": None},
     ]  # fmt: skip
     assert table.column("timestamp").cast(pa.int64()).to_pylist() == [1_234_567_890_123_000, 5_000]
-
-
-def test_log_append_time_is_the_row_timestamp(kafka_address: str) -> None:
-    topic = create_topic(kafka_address, config={"message.timestamp.type": "LogAppendTime"})
-    send_plain(kafka_address, topic, ["v"], timestamp=5)
-    table = pa.Table.from_batches(read_range(OffsetRange(topic, 0, 0, 1), options_for(kafka_address, topic)))
-    assert table.column("timestampType").to_pylist() == [1]
-    assert table.column("timestamp").cast(pa.int64()).to_pylist()[0] > 1_600_000_000_000_000
-
-
-def test_unreachable_brokers_fail_within_the_timeout() -> None:
-    options = options_for("127.0.0.1:1", "t", **{"kafka.default.api.timeout.ms": "1500"})
-    with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1"), KafkaClient(options.client) as client:
-        Planner(OffsetLookup(client), options).starting_offsets()

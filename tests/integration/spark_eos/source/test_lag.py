@@ -239,10 +239,3 @@ def test_batch_read_that_ends_at_an_old_transaction_names_it(
     assert len(BatchReader(options | {"lagWarningAfter": "1ms"}, source_schema(False)).partitions()) == 2
     assert f"from these offsets on, so the read ends there: {topic}-0 at 2, {topic}-1 at 1. It is the tr" in caplog.text
     producer.abort_transaction(30)
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1:1"])
-def test_unanswered_lookup_is_not_a_failure(address: str) -> None:
-    options = {"kafka.bootstrap.servers": address, "subscribe": "t", "kafka.default.api.timeout.ms": "300"}
-    with KafkaClient(batch_options(options).client) as client:
-        assert "could not be identified" in name_blocker(client, TopicPartition("t", 0))

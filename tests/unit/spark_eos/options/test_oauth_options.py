@@ -11,6 +11,7 @@ from spark_eos.options.oauth import JWT_BEARER, AssertionOptions, EndpointOption
 
 PACKAGE = "org.apache.kafka.common.security.oauthbearer"
 MODULE = f"{PACKAGE}.OAuthBearerLoginModule required"
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 URL = "https://login.example/token"
 OF_LOGIN_MODULE = KeyStores(named=OF_JAAS)
 SECRET = "tell-no-one"
@@ -159,6 +160,10 @@ def test_function_is_a_source_of_tokens() -> None:
         ({**ENDPOINT, "sasl.oauthbearer.assertion.claim.iss": "x"}, "needs a key that signs assertions"),
         ({**ENDPOINT, "sasl.oauthbearer.method": "other"}, "'other'. Use default or oidc"),
         ({**ENDPOINT, "sasl.oauthbearer.jwt.retriever.class": "com.example.Mine"}, "Java classes are not supported"),
+        ({"sasl.login.callback.handler.class": "com.example.Mine"}, "Java classes are not supported"),
+        ({"sasl.jaas.config": f"{PLAIN_MODULE};"}, "Use OAuthBearerLoginModule"),
+        ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": f"{MODULE};"}, "Use PlainLoginModule or Scram"),
+        ({"sasl.oauthbearer.config": "principal=x"}, "not supported"),
         ({**ENDPOINT, "sasl.oauthbearer.extensions": "auth=x"}, "cannot have the name 'auth'"),
         ({**ENDPOINT, "sasl.oauthbearer.extensions": "a-b=x"}, "cannot have the name 'a-b'"),
         ({**ENDPOINT, "sasl.oauthbearer.extensions": "logicalCluster="}, "has an invalid value"),

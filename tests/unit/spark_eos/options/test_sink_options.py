@@ -138,12 +138,6 @@ def test_bootstrap_servers_without_prefix_are_reported_by_name() -> None:
         sink_options({"bootstrap.servers": "h:1", "topic": "t"})
 
 
-def test_missing_bootstrap_servers_are_refused_with_spark_error_text() -> None:
-    words = r"'kafka\.bootstrap\.servers' must be specified for configuring Kafka producer"
-    with pytest.raises(OptionError, match=words):
-        sink_options({"topic": "t"})
-
-
 @pytest.mark.parametrize(
     "foreign",
     [
