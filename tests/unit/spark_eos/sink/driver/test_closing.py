@@ -177,11 +177,6 @@ def test_unconfirmed_deletion_is_logged(
     assert committer.own.state.identity is None, "the driver keeps no identity after an unconfirmed write"
 
 
-def test_streaming_query_writes_no_completion_note(cluster: MemoryCluster) -> None:
-    committer_of(cluster, retirement=Retirement.REPLACE).commit(prepare(cluster, 0), 0)
-    assert len(decision_values(cluster)) == 1
-
-
 def test_revision_supersedes_the_decision_it_revises_in_any_order(cluster: MemoryCluster) -> None:
     log = LogOn(cluster, "p", "q", DECISIONS)
     decision = decision_of(prepare(cluster, 0))

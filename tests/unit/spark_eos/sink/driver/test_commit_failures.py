@@ -157,12 +157,6 @@ def test_failed_sweep_is_logged_and_counted_and_the_batch_is_committed(
     assert "is committed; transactions that lost attempts left open are swept later: a broker is offline" in caplog.text
 
 
-def test_completion_is_retried_within_the_timeout(cluster: MemoryCluster) -> None:
-    fail(cluster, "end_transactions", UnreachableError("no coordinator is known"), times=5)
-    committer_of(cluster).commit(prepare(cluster, 0), 0)
-    assert visible(cluster) == 2
-
-
 def test_permanently_failing_completion_reports_the_batch_as_decided(cluster: MemoryCluster) -> None:
     failed_at_ms = list[int]()
     fail(cluster, "end_transactions", UnreachableError("no coordinator is known"))

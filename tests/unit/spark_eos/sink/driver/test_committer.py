@@ -230,14 +230,6 @@ def _decide_and_lose(cluster: MemoryCluster, lost: Sequence[int], topic_id: UUID
     return messages
 
 
-def test_partly_lost_batch_stops_the_query(cluster: MemoryCluster) -> None:
-    _decide_and_lose(cluster, lost=(1,))
-    messages = [*repeated(splits=(0,)), *prepare(cluster, 0, "run2", (1,))]
-    with pytest.raises(LostTransactionError, match="1 of its 2 transactions"):
-        committer_of(cluster, "run2").commit(messages, 0)
-    assert cluster.calls.count("decide") == 1
-
-
 def test_rewrite_decides_kept_and_rewritten_transactions_together(cluster: MemoryCluster) -> None:
     first = _decide_and_lose(cluster, lost=(1,))
     committer = committer_of(cluster, "run2", policy=OnLostTransaction.REWRITE)

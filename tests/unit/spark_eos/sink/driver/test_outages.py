@@ -198,16 +198,6 @@ def test_unanswered_end_txn_during_an_outage_is_resolved_afterwards(
     assert (newest.micro_batch, newest.attempt) == (1, 1)
 
 
-def test_unresolved_result_is_reported_as_unclear_at_the_deadline(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    committer, messages = committer_of(cluster), prepare(cluster, 0)
-    cluster.lose_answer_of = {DRIVER}
-    after(cluster, "write_decision", lambda: Outage(cluster, monkeypatch, "committed_offsets", 1_000_000))
-    with pytest.raises(TransactionError, match="Cannot determine whether micro-batch 0"):
-        committer.commit(messages, 0)
-
-
 def test_steady_micro_batch_only_describes_its_transactions(cluster: MemoryCluster) -> None:
     """Under V1 each decision initializes the id; the check replaces a read of the pointer."""
     committer = committer_of(cluster)
@@ -240,17 +230,6 @@ def test_alternating_processes_of_a_run_look_up_the_newest_decision_first(cluste
     assert asks(4) == ["decide"], "no other process has decided"
     other.commit(prepare(cluster, 5), 5)
     assert visible(cluster) == 12
-
-
-def test_run_whose_transactions_were_ended_reports_the_newer_run(cluster: MemoryCluster) -> None:
-    """The newer run ended them; the error does not blame a timeout."""
-    old, newer = committer_of(cluster), committer_of(cluster, "run2")
-    old.commit(prepare(cluster, 0), 0)
-    messages = prepare(cluster, 1)
-    newer.commit(prepare(cluster, 1, "run2"), 1)
-    assert cluster.ids[task_id()].state is S.COMPLETE_ABORT
-    with pytest.raises(FencedError, match="run run2 has decided micro-batch 1|A newer driver is running query q"):
-        old.commit(messages, 1)
 
 
 def test_fatal_errors_are_not_retried(cluster: MemoryCluster) -> None:

@@ -41,16 +41,6 @@ def decided_by(committer: Committer) -> tuple[str, int]:
     return newest.run, newest.micro_batch
 
 
-def test_alternating_processes_of_one_run_do_not_fence_each_other(cluster: MemoryCluster) -> None:
-    first, second = committer_of(cluster), committer_of(cluster)
-    for micro_batch, committer in enumerate((first, second, first, first, second, second, first)):
-        committer.commit(prepare(cluster, micro_batch), micro_batch)
-        assert decided_by(first) == ("run1", micro_batch)
-        assert states(cluster) == {S.COMPLETE_COMMIT}
-    # A process that remains the driver under V2 continues with its epoch.
-    assert cluster.calls.count(DRIVER) == (7 if cluster.version == 1 else 5)
-
-
 @pytest.mark.parametrize("who", list(itertools.product((0, 1), repeat=4)))
 @pytest.mark.parametrize("version", [1, 2])
 def test_any_process_may_commit_any_sequence_of_empty_and_full_batches(version: int, who: tuple[int, ...]) -> None:

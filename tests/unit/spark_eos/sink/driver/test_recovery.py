@@ -136,17 +136,6 @@ def test_committed_transaction_is_recognized_after_its_id_was_reused(version: in
     assert settle(cluster, _decision(one)).took_effect
 
 
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("forgotten", [False, True])
-def test_timed_out_transactions_are_lost_even_when_the_id_has_expired(version: int, forgotten: bool) -> None:
-    cluster = MemoryCluster(version=version)
-    one = cluster.prepare("one")
-    cluster.time_out("one")
-    cluster.forgotten = {"one"} if forgotten else set()
-    settled = settle(cluster, _decision(one))
-    assert settled.lost == (one,) and settled.took_no_effect
-
-
 def test_outcome_without_coordinator_and_log_is_unknown_and_nothing_is_written(cluster: MemoryCluster) -> None:
     one = cluster.prepare("one")
     cluster.forgotten = {"one"}

@@ -56,16 +56,6 @@ def test_every_combination_has_one_row() -> None:
     assert Counter(fates_in(letters) for rows in ROWS.values() for letters in rows) == Counter(EVERY)
 
 
-def test_nothing_is_committed_beside_a_loss_unless_a_part_is_committed() -> None:
-    for fates, rule in TABLE.items():
-        if rule.action is SettlementAction.COMMIT:
-            assert Fate.OPEN in fates and (Fate.LOST not in fates or Fate.COMMITTED in fates)
-        if rule.action is SettlementAction.ABORT:
-            assert Fate.LOST in fates and Fate.COMMITTED not in fates
-        if rule.action is SettlementAction.WRITE_AGAIN:
-            assert fates == {Fate.LOST}
-
-
 WORDS = {
     "complete": Intervention(Word.COMPLETE, "ann", 5),
     "rewrite": Intervention(Word.ABORT, "ann", 5, "", Restart.REWRITE),

@@ -248,11 +248,8 @@ def test_restored_checkpoint_is_noticed_with_an_older_pointer(cluster: MemoryClu
         committer(cluster, "run2").commit(tasks(cluster, "run2", 1), 1)
 
 
-@pytest.mark.parametrize("query", [QUERY, "report"])
-def test_rerun_with_an_older_pointer_finds_a_later_attempt_at_its_micro_batch(
-    cluster: MemoryCluster, query: str
-) -> None:
-    """The first attempt was decided and lost, the second one is visible, and the pointer names the first again."""
+def point_to_a_lost_attempt(cluster: MemoryCluster, query: str) -> None:
+    """Decide and lose micro-batch 0, write it again, and let the pointer name the first attempt."""
     messages, log = tasks(cluster, "run1", query=query), LogOn(cluster, "p", query, DECISIONS)
     parts = tuple(each.transaction for each in messages)
     log.decide(Decision("p", query, "run1", 0, 1, len(parts), 0, parts), log.take_over())
@@ -261,6 +258,14 @@ def test_rerun_with_an_older_pointer_finds_a_later_attempt_at_its_micro_batch(
     pointers = deepcopy(cluster.groups)
     committer(cluster, "run2", query=query).commit(tasks(cluster, "run2", query=query), 0)
     cluster.groups = pointers
+
+
+@pytest.mark.parametrize("query", [QUERY, "report"])
+def test_rerun_with_an_older_pointer_finds_a_later_attempt_at_its_micro_batch(
+    cluster: MemoryCluster, query: str
+) -> None:
+    """The first attempt was decided and lost, the second one is visible, and the pointer names the first again."""
+    point_to_a_lost_attempt(cluster, query)
     committer(cluster, "run3", query=query).commit(tasks(cluster, "run3", query=query), 0)
     assert visible(cluster) == 2
 
@@ -306,14 +311,7 @@ def test_decision_is_found_whole_with_records_of_other_queries_between_its_parts
 def test_task_finds_a_later_attempt_if_the_one_of_an_older_pointer_was_compacted_away(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    messages, log = tasks(cluster, "run1"), LogOn(cluster, "p", QUERY, DECISIONS)
-    parts = tuple(each.transaction for each in messages)
-    log.decide(Decision("p", QUERY, "run1", 0, 1, len(parts), 0, parts), log.take_over())
-    for each in parts:
-        cluster.time_out(each.transactional_id)
-    pointers = deepcopy(cluster.groups)
-    committer(cluster, "run2").commit(tasks(cluster, "run2"), 0)
-    cluster.groups = pointers
+    point_to_a_lost_attempt(cluster, QUERY)
     read = cluster.read_records
     monkeypatch.setattr(cluster, "read_records", lambda place, offset, count: read(place, offset + 1, count))
     found = LogOn(cluster, "p", QUERY, DECISIONS).pointed(0, "")
@@ -399,11 +397,6 @@ def test_partitioned_decision_topic_needs_one_partition_read(cluster: MemoryClus
     assert cluster.logs[TopicPartition(DECISIONS, decision_partition(QUERY, 8))]
 
 
-def test_decision_topic_without_partitioning_config_is_read_completely(cluster: MemoryCluster) -> None:
-    committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
-    assert cluster.calls.count("scan 4") == 1
-
-
 @pytest.mark.parametrize("name", ["", "/orders", "/%"])
 def test_all_writes_of_a_query_use_one_decision_partition_under_any_prefix(name: str) -> None:
     places = {decision_partition(f"{QUERY}{name}", count) for count in (8, 9, 100)}
@@ -415,11 +408,13 @@ def test_jobs_are_spread_over_decision_partitions_by_name() -> None:
     assert len({decision_partition(f"job/{number}", 8) for number in range(100)}) == 8
 
 
-def test_empty_micro_batch_does_not_read_the_decision_topic_again(cluster: MemoryCluster) -> None:
+def test_micro_batches_without_rows_look_nothing_up_again(cluster: MemoryCluster) -> None:
     driver = committer(cluster, "run1")
     for micro_batch in range(3):
         driver.commit([Empty(Place(QUERY, "run1", micro_batch, 0))], micro_batch)
     assert cluster.calls.count("scan 4") == 1
+    driver.commit(tasks(cluster, "run1", 3), 3)
+    assert cluster.calls.count("list ids") == 1
 
 
 # Open decisions
@@ -617,15 +612,6 @@ def test_query_under_another_prefix_without_the_right_to_its_group_stops(cluster
     assert visible(cluster) == 2
 
 
-def test_job_stops_if_its_decision_is_gone(cluster: MemoryCluster) -> None:
-    run_job(cluster, "run1")
-    delete_decisions(cluster)
-    with pytest.raises(TransactionError, match="the job with jobId report are gone.* run it with another jobId"):
-        run_job(cluster, "run2")
-    run_job(cluster, "run3", "of another team")
-    assert visible(cluster) == 4
-
-
 def aborted(cluster: MemoryCluster) -> None:
     """Let the first micro-batch fail before its decision."""
     driver, messages = committer(cluster, "run1"), tasks(cluster, "run1")
@@ -661,14 +647,6 @@ def test_query_starts_if_nothing_of_it_was_committed(
     assert [each for each in cluster.calls if each.startswith("list ids")] == [
         "list ids without slow brokers" if is_new else "list ids"
     ]
-
-
-def test_micro_batches_without_rows_look_nothing_up(cluster: MemoryCluster) -> None:
-    driver = committer(cluster, "run1")
-    for micro_batch in range(3):
-        driver.commit([Empty(Place(QUERY, "run1", micro_batch, 0))], micro_batch)
-    driver.commit(tasks(cluster, "run1", 3), 3)
-    assert cluster.calls.count("list ids") == 1
 
 
 def test_query_starts_where_brokers_list_no_transactions(cluster: MemoryCluster) -> None:

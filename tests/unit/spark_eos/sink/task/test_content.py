@@ -93,12 +93,6 @@ def test_missing_columns_count_as_nulls() -> None:
     assert counter.rows() == other.rows() == (TopicRows("t", 2, counter.rows()[0].checksum),)
 
 
-def test_no_rows_yield_no_topics() -> None:
-    counter = RowCounter(None)
-    counter.add(*batch_of([]))
-    assert counter.rows() == ()
-
-
 def test_row_without_a_topic_counts_as_a_difference() -> None:
     """A write would refuse the row; a re-run must not accept it only because it writes nothing."""
     counter = RowCounter(None)
@@ -296,20 +290,6 @@ def test_different_topic_is_reported_with_the_topics_written() -> None:
 
 
 WRITE = {"query": f"{QUERY}/orders", "write": "first"}
-
-
-@pytest.mark.parametrize(
-    ("run", "write", "is_refused"),
-    [("run1", "second", True), ("run1", "first", False), ("run2", "second", False), ("run1", "", False)],
-)
-def test_second_write_of_the_run_is_refused(run: str, write: str, is_refused: bool) -> None:
-    decision = decided([[t(2, 5)]], **WRITE)
-    if is_refused:
-        with pytest.raises(OptionError, match=f"Query {QUERY} has already written under the name 'orders'.* 2 records"):
-            check_write(decision, run, write)
-    else:
-        check_write(decision, run, write)
-    check_write(decided([[t(2, 5)]], query=QUERY), run, write)
 
 
 def test_remedy_for_two_writes_keeps_the_name_of_the_committed_one() -> None:
