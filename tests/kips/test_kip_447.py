@@ -6,97 +6,25 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
-from tests.support.broker_core.kip_world import NONE, OTHER, TOPIC, Session, World
+from tests.support.broker_core.kip_world import NONE, OTHER, TOPIC, Session
+from tests.support.group_session import GroupSession
 from tests.support.raw_session import Identity
 
 GROUP = "group"
 both_ends = pytest.mark.parametrize("commit", [True, False])
 
 
-class Member:
-    """A member of the group that uses the classic protocol."""
-
-    def __init__(self, session: Session, instance_id: str | None = None) -> None:
-        self._client = session.client
-        self.instance_id = instance_id
-        self.member_id = ""
-        self.generation = -1
-
-    def join_request(self) -> m.JoinGroupRequest:
-        """Return the JoinGroup request."""
-        request = m.JoinGroupRequest
-        return request(
-            group_id=GROUP,
-            session_timeout_ms=30_000,
-            rebalance_timeout_ms=30_000,
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
-            protocol_type="consumer",
-            protocols=[request.JoinGroupRequestProtocol(name="range", metadata=b"")],
-        )
-
-    def join(self) -> "Member":
-        """Join, and send the assignment if the member is the leader."""
-        for _ in range(2):
-            answer = self._client.send(self.join_request(), 7)
-            self.member_id, self.generation = answer.member_id, answer.generation_id
-            if answer.error_code == NONE:
-                break
-        assert answer.error_code == NONE, answer
-        self._client.send(
-            m.SyncGroupRequest(
-                group_id=GROUP,
-                generation_id=self.generation,
-                member_id=self.member_id,
-                group_instance_id=self.instance_id,
-                protocol_type="consumer",
-                protocol_name="range",
-                assignments=[m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=self.member_id, assignment=b"")],
-            ),
-            5,
-        )
-        return self
-
-    def leave(self) -> None:
-        form = m.LeaveGroupRequest.MemberIdentity
-        self._client.send(
-            m.LeaveGroupRequest(
-                group_id=GROUP, members=[form(member_id=self.member_id, group_instance_id=self.instance_id)]
-            ),
-            3,
-        )
+@pytest.fixture
+def group(session: Session) -> GroupSession:
+    """Return the group, which has no members."""
+    return GroupSession(session.client, GROUP, TOPIC)
 
 
-def commit_as(
-    session: Session,
-    identity: Identity,
-    member_id: str,
-    generation: int,
-    *,
-    instance_id: str | None = None,
-    version: int = 3,
-    offset: int = 5,
-    topic_id: UUID = m.NULL_UUID,
-) -> int:
-    """Send one TxnOffsetCommit with the group's metadata and return its error code."""
-    form = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-    part = form.TxnOffsetCommitRequestPartition(
-        partition_index=0, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
-    )
-    answer = session.client.send(
-        m.TxnOffsetCommitRequest(
-            transactional_id=session.transactional_id,
-            group_id=GROUP,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            generation_id_or_member_epoch=generation,
-            member_id=member_id,
-            group_instance_id=instance_id,
-            topics=[form(name=TOPIC, topic_id=topic_id, partitions=[part])],
-        ),
-        version,
-    )
-    return int(answer.topics[0].partitions[0].error_code)
+def settled(group: GroupSession, **fields: str) -> tuple[str, int]:
+    """Join a group without other members, with the classic protocol; return member id and generation."""
+    member_id, generation = group.enter_classic(**fields)
+    group.sync_classic(member_id, generation, assignments={member_id: ()}, **fields)
+    return member_id, generation
 
 
 @pytest.fixture
@@ -107,55 +35,53 @@ def begun(session: Session) -> Identity:
     return identity
 
 
-def test_member_commits_transactional_offsets(session: Session, begun: Identity):
+def test_member_commits_transactional_offsets(session: Session, group: GroupSession, begun: Identity):
     """Fence zombie: the commit carries the group's member id and generation, and is accepted if both are current."""
-    member = Member(session).join()
-    assert commit_as(session, begun, member.member_id, member.generation) == NONE
+    assert group.commit_in_transaction("id", begun, *settled(group), version=3) == NONE
     session.end(begun, commit=True, version=4)
-    assert session.committed(GROUP, TOPIC, require_stable=True) == (NONE, 5)
+    assert session.committed(GROUP, TOPIC, require_stable=True) == (NONE, 7)
 
 
 # Rules E.1/15 and E.5/3.
-def test_former_generation_is_fenced(session: Session, begun: Identity):
+def test_former_generation_is_fenced(session: Session, group: GroupSession, begun: Identity):
     """Fence zombie: a commit of an older generation is refused with ILLEGAL_GENERATION and leaves no pending offset."""
-    member = Member(session).join()
-    zombie = member.generation - 1
-    assert commit_as(session, begun, member.member_id, zombie) == ErrorCode.ILLEGAL_GENERATION
+    member_id, generation = settled(group)
+    refused = group.commit_in_transaction("id", begun, member_id, generation - 1, version=3)
+    assert refused == ErrorCode.ILLEGAL_GENERATION
     assert session.committed(GROUP, TOPIC, require_stable=True) == (NONE, -1)
 
 
 # Rule E.1/13.
-def test_replaced_static_member_is_fenced(session: Session, begun: Identity):
+def test_replaced_static_member_is_fenced(group: GroupSession, begun: Identity):
     """Fence zombie: another member has taken the instance id, so the former one gets FENCED_INSTANCE_ID."""
-    former = Member(session, "static").join()
-    Member(session, "static").join()
-    refused = commit_as(session, begun, former.member_id, former.generation, instance_id="static")
+    former = settled(group, group_instance_id="static")
+    settled(group, group_instance_id="static")
+    refused = group.commit_in_transaction("id", begun, *former, version=3, instance_id="static")
     assert refused == ErrorCode.FENCED_INSTANCE_ID
 
 
 # Rules E.1/10 and E.1/22.
 @pytest.mark.parametrize(("version", "refusal"), [(3, ErrorCode.ILLEGAL_GENERATION), (6, ErrorCode.GROUP_ID_NOT_FOUND)])
 def test_generation_of_an_unknown_group_is_refused(
-    world: World, session: Session, begun: Identity, version: int, refusal: ErrorCode
+    group: GroupSession, begun: Identity, version: int, refusal: ErrorCode
 ):
     """Fence zombie: a generation of a group that does not exist is an illegal generation."""
-    topic_id = world.cluster.metadata.topics[TOPIC].topic_id
-    assert commit_as(session, begun, "member", 1, version=version, topic_id=topic_id) == refusal
+    assert group.commit_in_transaction("id", begun, "member", 1, version=version) == refusal
 
 
 # Rule E.1/22.
-def test_unknown_topic_id_is_refused(session: Session, begun: Identity):
+def test_unknown_topic_id_is_refused(group: GroupSession, begun: Identity):
     """Version 6 (KIP-1319): a topic id that does not exist gets UNKNOWN_TOPIC_ID."""
-    refused = commit_as(session, begun, "", -1, version=6, topic_id=UUID(int=1))
-    assert refused == ErrorCode.UNKNOWN_TOPIC_ID
+    group.ids[TOPIC] = UUID(int=1)
+    assert group.commit_in_transaction("id", begun, "", -1, version=6) == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 # Rules E.1/12 and E.5/3.
 @pytest.mark.parametrize("version", [0, 2, 3])
-def test_commit_without_group_metadata_is_not_checked(session: Session, begun: Identity, version: int):
+def test_commit_without_group_metadata_is_not_checked(group: GroupSession, begun: Identity, version: int):
     """Compatibility: as before, only the epoch fences a producer; below version 3 there is no field for metadata."""
-    Member(session).join()
-    assert commit_as(session, begun, "", -1, version=version) == NONE
+    settled(group)
+    assert group.commit_in_transaction("id", begun, "", -1, version=version) == NONE
 
 
 # Rules E.2/1, E.2/2, E.2/3, E.3/1, E.3/2 and E.5/1.

@@ -170,6 +170,7 @@ class GroupSession:
         *,
         partition: int = 0,
         version: int = 5,
+        instance_id: str | None = None,
     ) -> int:
         """Send one TxnOffsetCommit and return its error code; retried while the previous transaction completes."""
         answer = self._retry(
@@ -181,7 +182,7 @@ class GroupSession:
                 **producer._asdict(),
                 generation_id_or_member_epoch=epoch,
                 member_id=member_id,
-                group_instance_id=None,
+                group_instance_id=instance_id,
                 topics=[self._committed(version >= 6, 7, partition)],
             ),
             lambda answer: answer.topics[0].partitions[0].error_code,
