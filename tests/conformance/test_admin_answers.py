@@ -6,7 +6,6 @@ from uuid import UUID
 import pytest
 from kafka.protocol.admin import (
     CreatePartitionsRequest,
-    CreateTopicsRequest,
     DeleteTopicsRequest,
     DescribeClusterRequest,
     IncrementalAlterConfigsRequest,
@@ -16,7 +15,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from broker_core.errors import ErrorCode
 from tests.support.both_brokers import Kafka
 from tests.support.clients import unique
-from tests.support.messages import filled
+from tests.support.messages import creation, filled
 from tests.support.raw_client import RawClient
 from tests.support.setting_changes import describe
 from tests.support.waiting import wait_until
@@ -27,21 +26,10 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 DEADLINE_MS = 10_000
 
 
-def create(client: RawClient, *names: str, version: int = 7, validate_only: bool = False, **fields: Any) -> list[Any]:
-    """Send one CreateTopics for topics of one partition, or with other fields; return the answers."""
-    given = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": [], **fields}
-    topics = [{"name": name, **given} for name in names]
-    request = filled(CreateTopicsRequest, topics=topics, timeout_ms=DEADLINE_MS, validate_only=validate_only)
-    answers: list[Any] = client.send(request, version).topics
+def create(client: RawClient, *names: str, version: int = 7, **fields: Any) -> list[Any]:
+    """Send one CreateTopics and return the answers."""
+    answers: list[Any] = client.send(creation(*names, **fields), version).topics
     return answers
-
-
-def with_settings(**config: str) -> dict[str, Any]:
-    return {"configs": [{"name": key, "value": value} for key, value in config.items()]}
-
-
-def assigned(assignments: dict[int, list[int]]) -> list[dict[str, Any]]:
-    return [{"partition_index": index, "broker_ids": brokers} for index, brokers in assignments.items()]
 
 
 def created(client: RawClient) -> str:
@@ -110,7 +98,7 @@ def test_a_topic_created_twice_in_one_request_is_answered_once(client: RawClient
 )
 def test_an_invalid_assignment_is_refused(client: RawClient, assignments: dict[int, list[int]], message: str):
     (answer,) = create(
-        client, unique("topic"), assignments=assigned(assignments), num_partitions=-1, replication_factor=-1
+        client, unique("topic"), assignments=assignments.items(), num_partitions=-1, replication_factor=-1
     )
     assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
@@ -231,7 +219,7 @@ def test_changes_without_a_value_are_refused_together(client: RawClient):
 )
 def test_values_of_topic_settings(client: RawClient, key: str, value: str, code: int):
     """Those that are not in the table of `test_setting_values`."""
-    (answer,) = create(client, unique("topic"), **with_settings(**{key: value}), validate_only=True)
+    (answer,) = create(client, unique("topic"), config={key: value}, validate_only=True)
     assert answer.error_code == code, answer.error_message
 
 
@@ -250,13 +238,13 @@ REPLICAS_FORM = (
     ],
 )
 def test_the_message_of_a_refused_topic_setting(client: RawClient, key: str, value: str, message: str):
-    (answer,) = create(client, unique("topic"), **with_settings(**{key: value}), validate_only=True)
+    (answer,) = create(client, unique("topic"), config={key: value}, validate_only=True)
     assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_CONFIG, message)
 
 
 def test_compaction_lags_that_conflict_are_refused(client: RawClient):
     config = {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}
-    (answer,) = create(client, unique("topic"), **with_settings(**config), validate_only=True)
+    (answer,) = create(client, unique("topic"), config=config, validate_only=True)
     assert answer.error_code == ErrorCode.INVALID_CONFIG
     assert (
         answer.error_message == "conflict topic config setting min.compaction.lag.ms (10) > max.compaction.lag.ms (5)"
@@ -367,7 +355,7 @@ def test_sizes_of_a_topic_that_are_refused(
     client: RawClient, partitions: int, replicas: int, assignments: list[list[int]], code: int, message: str
 ):
     fields = {"num_partitions": partitions, "replication_factor": replicas}
-    (answer,) = create(client, unique("topic"), assignments=assigned(dict(enumerate(assignments))), **fields)
+    (answer,) = create(client, unique("topic"), assignments=enumerate(assignments), **fields)
     assert (answer.error_code, answer.error_message) == (code, message)
 
 

@@ -6,13 +6,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import AlterClientQuotasRequest, CreateTopicsRequest, DescribeClientQuotasRequest
+from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from broker_core.errors import ErrorCode
 from tests.support.both_brokers import Kafka
 from tests.support.broker_core import requests
 from tests.support.clients import make_topic, unique
+from tests.support.messages import creation
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import NOBODY, record_batch
 from tests.support.restartable import Restartable
@@ -276,11 +277,8 @@ def test_a_consumer_above_its_quota_gets_nothing(kafka: Kafka, client: RawClient
 
 
 def test_new_clients_are_refused_above_the_quota_of_changes(kafka: Kafka, client: RawClient):
-    form = CreateTopicsRequest.CreatableTopic
-
     def create(slow: RawClient, partitions: int, version: int) -> Any:
-        topic = form(name=unique("topic"), num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
-        return slow.send(CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=False), version)
+        return slow.send(creation(unique("topic"), num_partitions=partitions), version)
 
     with limited(kafka, client, MUTATION, 2) as slow:
         first = create(slow, 40, 6)

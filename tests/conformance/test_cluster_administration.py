@@ -8,7 +8,7 @@ from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
 from tests.support.both_brokers import Kafka
 from tests.support.clients import make_topic, unique
-from tests.support.messages import filled
+from tests.support.messages import creation, filled
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import NOBODY, RawSession, record_batch
 from tests.support.waiting import wait_until
@@ -24,12 +24,8 @@ def topics(client: RawClient) -> list[str]:
     """Create topics of 1, 2 and 3 partitions, in the order of their names."""
     prefix = unique("pages")
     names = [f"{prefix}-{count}" for count in (1, 2, 3)]
-    wanted = [
-        {"name": name, "num_partitions": count, "replication_factor": 1, "assignments": [], "configs": []}
-        for count, name in enumerate(names, 1)
-    ]
-    answer = client.send(filled(m.CreateTopicsRequest, timeout_ms=10_000, topics=wanted), 7)
-    assert [topic.error_code for topic in answer.topics] == [NONE] * 3
+    for count, name in enumerate(names, 1):
+        assert client.send(creation(name, num_partitions=count), 7).topics[0].error_code == NONE
     wait_until(lambda: outline(pages(client, names))[0][-1][1:] == (NONE, [0, 1, 2]), f"{names} are known")
     return names
 

@@ -8,7 +8,7 @@ import pytest
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
 from tests.support.clients import unique
-from tests.support.messages import filled
+from tests.support.messages import creation
 from tests.support.three_brokers import ThreeBrokers, three_brokers
 from tests.support.waiting import wait_until
 
@@ -39,10 +39,7 @@ def three(
 
 def create(three: ThreeBrokers, factor: int) -> tuple[int, str | None, int]:
     """Create a topic; return code, message and replication factor."""
-    topic = {"name": unique("default"), "num_partitions": 2, "replication_factor": factor}
-    topics = [topic | {"assignments": [], "configs": []}]
-    request = filled(m.CreateTopicsRequest, topics=topics, timeout_ms=30_000, validate_only=False)
-    [answer] = three.ask(request, 7).topics
+    [answer] = three.ask(creation(unique("default"), num_partitions=2, replication_factor=factor), 7).topics
     return answer.error_code, answer.error_message, answer.replication_factor
 
 

@@ -8,6 +8,7 @@ import pytest
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
 from tests.support.clients import unique
+from tests.support.messages import creation
 from tests.support.raw_session import NOBODY, record_batch
 from tests.support.three_brokers import BROKER_IDS, ThreeBrokers, three_brokers
 from tests.support.waiting import wait_until
@@ -29,15 +30,9 @@ def three(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def create(three: ThreeBrokers, *assignments: list[int], **wanted: Any) -> tuple[str, Any]:
     """Create a topic, and return its name and the answer."""
-    form, name = m.CreateTopicsRequest.CreatableTopic, unique("replicas")
-    replicas = [
-        form.CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
-        for index, brokers in enumerate(assignments)
-    ]
-    settings = [form.CreatableTopicConfig(name=key, value=value) for key, value in wanted.pop("config", {}).items()]
-    size = {"num_partitions": -1, "replication_factor": -1, **wanted}
-    topic = form(name=name, assignments=replicas, configs=settings, **size)
-    [answer] = three.ask(m.CreateTopicsRequest(topics=[topic], timeout_ms=30_000, validate_only=False), 7).topics
+    name = unique("replicas")
+    fields = {"num_partitions": -1, "replication_factor": -1, **wanted}
+    [answer] = three.ask(creation(name, assignments=enumerate(assignments), **fields), 7).topics
     return name, answer
 
 

@@ -4,20 +4,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import CreateTopicsRequest
 
 from broker_core.errors import ErrorCode
 from tests.support import setting_values as table
 from tests.support.both_brokers import Kafka
 from tests.support.clients import make_topic, unique
-from tests.support.messages import filled
+from tests.support.messages import creation
 from tests.support.raw_client import RawClient
 from tests.support.setting_changes import change, describe
 from tests.support.setting_values import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from tests.support.waiting import wait_until
 
 SET, DELETE = range(2)
-DEADLINE_MS = 10_000
 KINDS = {TOPIC: "topic", BROKER: "broker", GROUP: "group", CLIENT_METRICS: "client-metrics"}
 # Kafka refuses this setting of one broker whatever its value is.
 OF_ALL_BROKERS = ("min.insync.replicas",)
@@ -35,10 +33,7 @@ def alter(
 
 def create(client: RawClient, key: str, value: str) -> Answer:
     """Send CreateTopics for a topic with one setting, for validation only."""
-    topic = {"name": unique("topic"), "num_partitions": 1, "replication_factor": 1, "assignments": []}
-    topics = [topic | {"configs": [{"name": key, "value": value}]}]
-    request = filled(CreateTopicsRequest, topics=topics, timeout_ms=DEADLINE_MS, validate_only=True)
-    (answer,) = client.send(request, 7).topics
+    (answer,) = client.send(creation(unique("topic"), config={key: value}, validate_only=True), 7).topics
     return answer.error_code, answer.error_message
 
 

@@ -1,5 +1,6 @@
 """Kafka's messages from plain values."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from broker_core.wire import messages as m
@@ -25,6 +26,25 @@ def _objects(form: Any, name: str, value: Any) -> Any:
     if isinstance(value, list):
         return [_objects(form, name, each) for each in value]
     return filled(form.fields[name].data_class, **value) if isinstance(value, dict) else value
+
+
+def creation(
+    *names: str,
+    assignments: Iterable[tuple[int, list[int]]] = (),
+    config: Mapping[str, str | None] | None = None,
+    validate_only: bool = False,
+    **sizes: int,
+) -> Any:
+    """Return a CreateTopics for topics of one partition with one replica, or of other sizes."""
+    topic = {
+        "num_partitions": 1,
+        "replication_factor": 1,
+        "assignments": [{"partition_index": at, "broker_ids": brokers} for at, brokers in assignments],
+        "configs": [{"name": key, "value": value} for key, value in (config or {}).items()],
+        **sizes,
+    }
+    topics = [{"name": name, **topic} for name in names]
+    return filled(m.CreateTopicsRequest, topics=topics, timeout_ms=30_000, validate_only=validate_only)
 
 
 def epoch_end_request(topic: str, leader_epoch: int) -> Any:

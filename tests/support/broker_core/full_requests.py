@@ -3,7 +3,7 @@
 from broker_core.broker.apis import SERVED
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.wire import messages as m
-from tests.support.messages import EVERY_ACL, filled
+from tests.support.messages import EVERY_ACL, creation, filled
 
 TOPIC, GROUP, ID = "t", "g", "id"
 
@@ -216,11 +216,7 @@ def full_requests(version, topic_id):
         "DescribeGroups": lambda: m.DescribeGroupsRequest(groups=[GROUP], include_authorized_operations=True),
         "ListGroups": lambda: m.ListGroupsRequest(states_filter=[], types_filter=[]),
         "ApiVersions": lambda: m.ApiVersionsRequest(client_software_name="a", client_software_version="1"),
-        "CreateTopics": lambda: filled(
-            m.CreateTopicsRequest,
-            topics=[{"name": "new", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}],
-            timeout_ms=1000,
-        ),
+        "CreateTopics": lambda: creation("new"),
         "DeleteTopics": lambda: (
             m.DeleteTopicsRequest(topic_names=[TOPIC], timeout_ms=1000)
             if v < 6

@@ -24,7 +24,7 @@ from tests.support.broker_core.requests import (
     waiting_produce,
 )
 from tests.support.direct import DirectClient, direct_cluster
-from tests.support.messages import filled
+from tests.support.messages import creation, filled
 
 
 @pytest.fixture
@@ -34,57 +34,45 @@ def client():
     return DirectClient(cluster)
 
 
-def create_topics(client, *topics):
-    answer = client.ask(m.CreateTopicsRequest(topics=list(topics), timeout_ms=1000), 7)
-    return [topic.error_code for topic in answer.topics]
-
-
-def topic(name, partitions=1, factor=1, assignments=(), configs=()):
-    form = m.CreateTopicsRequest.CreatableTopic
-    return form(
-        name=name,
-        num_partitions=partitions,
-        replication_factor=factor,
-        assignments=[form.CreatableReplicaAssignment(partition_index=i, broker_ids=b) for i, b in assignments],
-        configs=[form.CreatableTopicConfig(name=k, value=v) for k, v in configs],
-    )
+OF_ASSIGNMENTS = {"num_partitions": -1, "replication_factor": -1}
 
 
 @pytest.mark.parametrize(
-    ("new_topic", "code"),
+    ("name", "fields", "code"),
     [
-        (topic(CLUSTER_METADATA_TOPIC), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
-        (topic(CONSUMER_OFFSETS_TOPIC, 3), ErrorCode.INVALID_REQUEST),
-        (topic("a_b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (topic("x", 0), ErrorCode.INVALID_PARTITIONS),
-        (topic("x", 2**31 - 1), ErrorCode.POLICY_VIOLATION),
-        (topic("x", 1, 5), ErrorCode.INVALID_REPLICATION_FACTOR),
-        (topic("x", -1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
-        (topic("x", -1, -1, [(0, [1]), (0, [1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (topic("x", -1, -1, [(5, [1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (topic("x", -1, -1, [(0, [99])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (topic("x", -1, -1, [(0, [])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (topic("x", 2, 1, [(0, [1])]), ErrorCode.INVALID_REQUEST),
-        (topic("x", configs=[("retention.ms", None)]), ErrorCode.INVALID_CONFIG),
-        (topic("x", configs=[("no.such", "1")]), ErrorCode.INVALID_CONFIG),
+        (CLUSTER_METADATA_TOPIC, {}, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (CONSUMER_OFFSETS_TOPIC, {"num_partitions": 3}, ErrorCode.INVALID_REQUEST),
+        ("a_b", {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("x", {"num_partitions": 0}, ErrorCode.INVALID_PARTITIONS),
+        ("x", {"num_partitions": 2**31 - 1}, ErrorCode.POLICY_VIOLATION),
+        ("x", {"replication_factor": 5}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ("x", {"num_partitions": -1, "replication_factor": 0}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ("x", {**OF_ASSIGNMENTS, "assignments": [(0, [1]), (0, [1])]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("x", {**OF_ASSIGNMENTS, "assignments": [(5, [1])]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("x", {**OF_ASSIGNMENTS, "assignments": [(0, [99])]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("x", {**OF_ASSIGNMENTS, "assignments": [(0, [])]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("x", {"num_partitions": 2, "assignments": [(0, [1])]}, ErrorCode.INVALID_REQUEST),
+        ("x", {"config": {"retention.ms": None}}, ErrorCode.INVALID_CONFIG),
+        ("x", {"config": {"no.such": "1"}}, ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_invalid_topics_are_refused(client, new_topic, code):
+def test_invalid_topics_are_refused(client, name, fields, code):
     client.cluster.controller.create_topic("a.b", 1)
     before = set(client.cluster.metadata.topics)
-    assert create_topics(client, new_topic) == [code]
+    (answer,) = client.ask(creation(name, **fields), 7).topics
+    assert answer.error_code == code
     assert set(client.cluster.metadata.topics) == before
 
 
 def test_an_unknown_broker_that_is_named_twice_is_refused_as_unknown(client):
-    wanted = topic("x", -1, -1, [(0, [99, 99])])
-    (refused,) = client.ask(m.CreateTopicsRequest(topics=[wanted], timeout_ms=1000), 7).topics
+    (refused,) = client.ask(creation("x", **OF_ASSIGNMENTS, assignments=[(0, [99, 99])]), 7).topics
     assert refused.error_message.endswith("includes broker 99, but no such broker is registered.")
 
 
 def test_manual_assignment_determines_the_leaders():
     client = DirectClient(direct_cluster(brokers=2))
-    assert create_topics(client, topic("x", -1, -1, [(0, [2, 1]), (1, [2, 1])])) == [0]
+    (answer,) = client.ask(creation("x", **OF_ASSIGNMENTS, assignments=[(0, [2, 1]), (1, [2, 1])]), 7).topics
+    assert answer.error_code == 0
     assert [p.leader for p in client.cluster.metadata.topic("x").partitions] == [2, 2]
 
 
@@ -243,8 +231,7 @@ def test_client_with_the_longest_client_id_can_join_a_group(client):
 
 
 def test_the_longest_name_is_refused_with_a_short_message(client):
-    new_topic = topic("\0" * 32_767)
-    answer = client.ask(m.CreateTopicsRequest(topics=[new_topic], timeout_ms=1000), 4)
+    answer = client.ask(creation("\0" * 32_767), 4)
     assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert "characters)" in answer.topics[0].error_message
 

@@ -20,6 +20,7 @@ from tests.support.broker_core.moves_world import (
     waiting_fetch,
 )
 from tests.support.broker_core.requests import plain_commit
+from tests.support.messages import creation
 
 E = ErrorCode
 P0, P1 = PARTITIONS
@@ -199,14 +200,7 @@ def test_stale_broker_does_not_know_later_metadata() -> None:
     part(world)
     world.cluster.controller.create_topic("new", 1)
     assert world.described_leader(TopicPartition("new", 0), OTHER)[0] is E.NONE
-    form = m.CreateTopicsRequest.CreatableTopic
-    answer = world.clients[STALE].ask(
-        m.CreateTopicsRequest(
-            topics=[form(name="newer", num_partitions=1, replication_factor=1, assignments=[], configs=[])],
-            timeout_ms=1,
-        ),
-        5,
-    )
+    answer = world.clients[STALE].ask(creation("newer"), 5)
     assert answer.topics[0].error_code == E.REQUEST_TIMED_OUT
     assert "newer" not in world.cluster.metadata.topics
     level = m.UpdateFeaturesRequest.FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=2)

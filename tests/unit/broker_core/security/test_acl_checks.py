@@ -13,7 +13,7 @@ from tests.support.broker_core.answers import error_codes
 from tests.support.broker_core.full_requests import full_requests
 from tests.support.broker_core.requests import fetch_request, init_producer, plain_commit, produce, transactional
 from tests.support.direct import DirectClient, direct_cluster
-from tests.support.messages import EVERY_ACL, filled
+from tests.support.messages import EVERY_ACL, creation, filled
 
 TOPIC, GROUP, MEMBERS, ID = "t", "g", "members", "open"
 CHECKS = {name: api.rights for name, api in APIS.items()}
@@ -123,7 +123,6 @@ def more_requests(client):
     """Yield requests with their versions that need other rights than those of `full_requests`."""
     offsets = {"group_id": GROUP, "topics": [{"name": TOPIC, "partitions": [{"partition_index": 0}]}]}
     settings = {"resources": [{"resource_type": 32, "resource_name": GROUP, "configuration_keys": None}]}
-    newer = {"name": "newer", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
 
     def changes(form):
         """Change no setting, of a broker and of a group."""
@@ -149,7 +148,7 @@ def more_requests(client):
         "DescribeConfigs": [(filled(m.DescribeConfigsRequest, **settings), 4)],
         "AlterConfigs": [(each, 2) for each in changes(m.AlterConfigsRequest)],
         "IncrementalAlterConfigs": [(each, 1) for each in changes(m.IncrementalAlterConfigsRequest)],
-        "CreateTopics": [(filled(m.CreateTopicsRequest, timeout_ms=1000, topics=[newer]), 7)],
+        "CreateTopics": [(creation("newer"), 7)],
         "DescribeAcls": [(m.DescribeAclsRequest(**EVERY_ACL), 3)],
     }
 

@@ -21,7 +21,7 @@ from tests.support.broker_core.requests import (
     records,
     transactional,
 )
-from tests.support.messages import EVERY_ACL, filled
+from tests.support.messages import EVERY_ACL, creation, filled
 
 ID, GROUP = "id", "g"
 READ, WRITE, DESCRIBE, CREATE = Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.CREATE
@@ -232,16 +232,7 @@ def test_authorized_group_operations_are_returned(world):
 
 def test_settings_of_a_new_topic_require_describe_configs(world):
     def create(name, validate_only=False):
-        answer = world.alice.ask(
-            filled(
-                m.CreateTopicsRequest,
-                timeout_ms=1000,
-                validate_only=validate_only,
-                topics=[{"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}],
-            ),
-            7,
-        )
-        [topic] = answer.topics
+        [topic] = world.alice.ask(creation(name, num_partitions=2, validate_only=validate_only), 7).topics
         return topic.error_code, topic.topic_config_error_code, topic.num_partitions, bool(topic.configs)
 
     assert create("new") == (29, 0, -1, False)

@@ -14,7 +14,7 @@ from broker_core.wire import messages as m
 from broker_core.wire.framing import MalformedFrame, bare_frame, decode_request
 from tests.support.broker_core.sasl_world import ALL, SaslClient, plain, secured_cluster
 from tests.support.direct import DirectClient
-from tests.support.messages import filled
+from tests.support.messages import creation, filled
 
 ALICE = plain("alice", "secret")
 
@@ -146,14 +146,7 @@ def test_produce_pipelined_after_a_wrong_password_is_not_handled(cluster, client
     cluster.controller.create_topic("t", 1)
     client.handshake()
     client.post(m.SaslAuthenticateRequest(auth_bytes=plain("alice", "wrong")), 2)
-    client.post(
-        filled(
-            m.CreateTopicsRequest,
-            timeout_ms=1000,
-            topics=[{"name": "forbidden", "num_partitions": 1, "replication_factor": 1}],
-        ),
-        5,
-    )
+    client.post(creation("forbidden"), 5)
     client.pass_time(100)
     assert client.closed
     assert set(cluster.metadata.topics) == {"t"}

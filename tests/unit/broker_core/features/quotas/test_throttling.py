@@ -7,6 +7,7 @@ from broker_core.features.quotas.records import set_quotas
 from broker_core.wire import messages as m
 from tests.support.broker_core.requests import TOPIC, produce, records
 from tests.support.direct import DirectClient, direct_cluster
+from tests.support.messages import creation
 
 ALL_TOPICS = m.MetadataRequest(topics=None, allow_auto_topic_creation=False)
 
@@ -15,18 +16,12 @@ def set_quota(cluster, name, key, value):
     set_quotas(cluster.metadata, (("client-id", name),), {key: value})
 
 
-def creation(name, partitions):
-    form = m.CreateTopicsRequest.CreatableTopic
-    topic = form(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
-    return m.CreateTopicsRequest(topics=[topic], timeout_ms=1000, validate_only=False)
-
-
 def test_a_throttled_client_waits_by_the_clusters_time_and_others_do_not():
     cluster = direct_cluster()
     client, other = DirectClient(cluster), DirectClient(cluster)
     other.client_id = "other"
     set_quota(cluster, "direct", "controller_mutation_rate", 1.0)
-    assert client.ask(creation("first", 12), 5).throttle_time_ms == 1000
+    assert client.ask(creation("first", num_partitions=12), 5).throttle_time_ms == 1000
     client.post(ALL_TOPICS, 12)
     cluster.settle(cluster.now_ms)
     assert client.sent == []
@@ -70,7 +65,7 @@ def test_a_quota_applies_to_the_clients_that_it_names(entities, throttled):
     cluster = direct_cluster()
     for names in entities:
         set_quotas(cluster.metadata, tuple(sorted(names.items())), {"controller_mutation_rate": 1.0})
-    assert bool(DirectClient(cluster).ask(creation("t", 12), 5).throttle_time_ms) is throttled
+    assert bool(DirectClient(cluster).ask(creation("t", num_partitions=12), 5).throttle_time_ms) is throttled
 
 
 # From the most specific to the least, as Kafka's documentation lists them.
@@ -91,7 +86,7 @@ def test_the_most_specific_quota_applies(place):
     cluster = direct_cluster()
     for names, limit in ((ORDER[place], 1.0), (ORDER[place + 1], 1000.0)):
         set_quotas(cluster.metadata, tuple(sorted(names.items())), {"controller_mutation_rate": limit})
-    assert DirectClient(cluster).ask(creation("t", 12), 5).throttle_time_ms == 1000
+    assert DirectClient(cluster).ask(creation("t", num_partitions=12), 5).throttle_time_ms == 1000
 
 
 def test_a_throttle_applies_to_answers_only():
