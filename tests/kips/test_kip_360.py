@@ -66,20 +66,6 @@ def test_own_open_transaction_is_aborted_first(level: str):
     assert session.init(expected=first) == (fenced if level == "1" else (NONE, bumped(first)))
 
 
-def test_forgotten_producer_continues(world: World):
-    """Proposed changes, producer state on the broker: without state the leader accepts a first batch with any sequence.
-
-    The change removes the error UNKNOWN_PRODUCER_ID, and the epoch bump that responds to it.
-    """
-    session = world.session(None)
-    identity = session.init()[1]
-    assert session.produce(TOPIC, batch(identity, 41, transactional=False), version=9) == (NONE, 0)
-    assert session.produce(TOPIC, batch(identity, 43, transactional=False), version=9)[0] == (
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    )
-    assert session.produce(TOPIC, batch(identity, 42, transactional=False), version=9) == (NONE, 1)
-
-
 def test_epoch_bumped_by_the_producer_is_accepted(world: World):
     """Proposed changes, idempotent producer: it bumps its own epoch and starts at sequence 0."""
     session = world.session(None)

@@ -6,7 +6,7 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
-from tests.support.broker_core.kip_world import NONE, OTHER, TOPIC, Session
+from tests.support.broker_core.kip_world import NONE, TOPIC, Session
 from tests.support.group_session import GroupSession
 from tests.support.raw_session import Identity
 
@@ -96,15 +96,6 @@ def test_unstable_offsets_are_not_returned(session: Session, begun: Identity, co
     assert session.committed(GROUP, TOPIC, require_stable=True) == (NONE, 5 if commit else 1)
 
 
-def test_only_the_pending_partition_is_unstable(session: Session, begun: Identity):
-    """Offset fetch request: the error applies to one partition; other partitions and groups return their offsets."""
-    assert session.commit_plainly(GROUP, OTHER, 3) == NONE
-    assert session.commit_plainly("another", TOPIC, 4) == NONE
-    assert session.commit_in_transaction(begun, GROUP, TOPIC, 5, version=3) == NONE
-    assert session.committed(GROUP, OTHER, require_stable=True) == (NONE, 3)
-    assert session.committed("another", TOPIC, require_stable=True) == (NONE, 4)
-
-
 # Rule E.3/1.
 def test_require_stable_is_unavailable_before_version_7(session: Session, begun: Identity):
     """Public interfaces, OffsetFetch 7: an older request returns the last committed offset."""
@@ -115,13 +106,3 @@ def test_require_stable_is_unavailable_before_version_7(session: Session, begun:
     )
     part = answer.topics[0].partitions[0]
     assert (part.error_code, part.committed_offset) == (NONE, -1)
-
-
-# Rules E.2/2 and E.2/5.
-def test_plain_commit_does_not_make_an_offset_stable(session: Session, begun: Identity):
-    """Offset fetch request: the partition is unstable until the transaction ends; then the newer offset applies."""
-    assert session.commit_in_transaction(begun, GROUP, TOPIC, 5, version=3) == NONE
-    assert session.commit_plainly(GROUP, TOPIC, 9) == NONE
-    assert session.committed(GROUP, TOPIC, require_stable=True)[0] == ErrorCode.UNSTABLE_OFFSET_COMMIT
-    session.end(begun, commit=True, version=4)
-    assert session.committed(GROUP, TOPIC, require_stable=True) == (NONE, 9)

@@ -104,25 +104,6 @@ def test_ids_are_described_independently(session: Session):
     ]
 
 
-@pytest.mark.parametrize(
-    ("commit", "prepared", "complete"),
-    [(True, "PrepareCommit", "CompleteCommit"), (False, "PrepareAbort", "CompleteAbort")],
-)
-def test_each_state_has_its_name(world: World, session: Session, commit: bool, prepared: str, complete: str):
-    """DescribeTransactions and ListTransactions: the names of the coordinator's states."""
-    identity = session.init()[1]
-    assert (session.state(), session.list()["id"][1]) == ("Empty", "Empty")
-    session.write(identity)
-    assert (session.state(), session.list()["id"][1]) == ("Ongoing", "Ongoing")
-    world.hold_markers()
-    session.end(identity, commit=commit, version=5)
-    assert (session.state(), session.list()["id"][1]) == (prepared, prepared)
-    assert [entry.topic for entry in session.describe().topics] == [TOPIC]
-    world.release_markers()
-    assert (session.state(), session.list()["id"][1]) == (complete, complete)
-    assert session.describe().topics == []
-
-
 # ListTransactions
 
 

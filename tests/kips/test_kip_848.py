@@ -29,36 +29,6 @@ def join(group: GroupSession, member_id: str, *topics: str, **fields: object) ->
     return answer.member_epoch
 
 
-def test_join_subscription_change_and_leave_raise_the_group_epoch(group: GroupSession):
-    """Group Epoch - Trigger a rebalance: the epoch rises when members or their subscriptions change."""
-    epoch = join(group, "a")
-    assert group.describe().group_epoch == epoch
-    join(group, "b")
-    assert group.describe().group_epoch == epoch + 1
-    group.heartbeat("a", epoch, subscribed_topic_names=[OTHER_READ])
-    assert group.describe().group_epoch == epoch + 2
-    group.heartbeat("b", LEAVE)
-    assert group.describe().group_epoch == epoch + 3
-    group.heartbeat("a", epoch)
-    assert group.describe().group_epoch == epoch + 3
-
-
-@pytest.mark.parametrize(
-    ("assignor", "shares"),
-    [
-        ("uniform", {"a": {READ: {0, 1, 2}}, "b": {READ: {3}, OTHER_READ: {0, 1}}}),
-        ("range", {"a": {READ: {0, 1}}, "b": {READ: {2, 3}, OTHER_READ: {0, 1}}}),
-    ],
-)
-def test_coordinator_computes_the_assignment(group: GroupSession, assignor: str, shares: dict):
-    """Assignment Epoch - Compute the group assignment: on the server, with the assignor that most members name."""
-    epoch = join(group, "a", server_assignor=assignor)
-    join(group, "b", READ, OTHER_READ, server_assignor=assignor)
-    assert group.settle(a=epoch, b=epoch + 1) == shares
-    described = group.describe()
-    assert (described.assignor_name, described.assignment_epoch) == (assignor, described.group_epoch)
-
-
 def test_member_revokes_before_advancing_its_epoch_and_others_wait(group: GroupSession):
     """Member Epoch - Reconciliation of the group: revoke, acknowledge, then receive what others have released."""
     epoch = join(group, "a")
@@ -67,19 +37,6 @@ def test_member_revokes_before_advancing_its_epoch_and_others_wait(group: GroupS
     assert group.heartbeat("b", epoch + 1)[1:3] == (epoch + 1, None)
     assert group.heartbeat("a", epoch, owned={READ: {0, 1}})[1:3] == (epoch + 1, None)
     assert group.heartbeat("b", epoch + 1)[1:3] == (epoch + 1, {READ: {2, 3}})
-
-
-def test_group_passes_through_its_states(group: GroupSession):
-    """Data Model, states of a consumer group: Empty, Assigning, Reconciling, Stable."""
-    epoch = join(group, "a")
-    assert group.describe().group_state == "Stable"
-    join(group, "b")
-    assert group.describe().group_state == "Reconciling"
-    group.settle(a=epoch, b=epoch + 1)
-    group.heartbeat("b", LEAVE)
-    assert group.describe().group_state == "Assigning"
-    group.heartbeat("a", LEAVE)
-    assert group.describe().group_state == "Empty"
 
 
 def test_coordinator_sets_the_heartbeat_interval_and_fences_silent_members(world: World, group: GroupSession):

@@ -10,7 +10,7 @@ import pytest
 from broker_core.errors import ErrorCode
 from broker_core.log.producer_state import SENTINEL
 from broker_core.records.header import iter_headers
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, FENCING_EPOCH, TopicPartition
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from tests.support.broker_core.kip_world import NONE, OTHER, TOPIC, Session, World, batch
 from tests.support.broker_core.requests import produce
 from tests.support.protocols import bumped
@@ -75,47 +75,6 @@ def test_late_end_txn_is_refused_after_the_transaction_ended(session: Session, i
     session.write(bumped(identity))
     for commit in (True, False):
         assert session.end(identity, commit=commit, version=5) == (ErrorCode.PRODUCER_FENCED, NO_IDENTITY)
-    assert session.state() == "Ongoing"
-
-
-# Rules A.8 V2/8, A.8 V2/9, A.8 V2/12 and A.13 completion/4.
-@both_ends
-def test_retried_end_txn_gets_the_same_response(world: World, session: Session, commit: bool, identity: Identity):
-    """Bump the epoch, retries: a repeated request with the old epoch is a retry and not a zombie.
-
-    In the text a stored previous producer id identifies the retry; Kafka compares epochs, also after a failover.
-    """
-    session.write(identity)
-    world.hold_markers()
-    assert session.end(identity, commit=commit, version=5) == (NONE, bumped(identity))
-    assert session.end(identity, commit=commit, version=5)[0] == ErrorCode.CONCURRENT_TRANSACTIONS
-    world.release_markers()
-    for _ in range(2):
-        assert session.end(identity, commit=commit, version=5) == (NONE, bumped(identity))
-        world.reload()
-
-
-# Rules A.8 V2/6, A.8 V2/7, A.8 V2/10, A.8 V2/11, A.8 V2/12 and A.8 V2/13.
-@pytest.mark.parametrize("before", ["nothing", "commit", "abort"])
-def test_empty_abort_bumps_the_epoch_and_empty_commit_fails(session: Session, before: str, identity: Identity):
-    """Bump the epoch: a client may abort without knowing whether a batch arrived; no marker is written for that."""
-    if before != "nothing":
-        session.write(identity)
-        identity = session.end(identity, commit=before == "commit", version=5)[1]
-    count = len(markers_of(session))
-    assert session.end(identity, commit=True, version=5) == (ErrorCode.INVALID_TXN_STATE, NO_IDENTITY)
-    assert session.end(identity, commit=False, version=5) == (NONE, bumped(identity))
-    assert session.state() == "CompleteAbort"
-    assert len(markers_of(session)) == count
-
-
-# Rules A.8 V2/3 and A.8 V2/4.
-def test_other_identities_cannot_end_the_transaction(session: Session, identity: Identity):
-    """Bump the epoch, fencing: epochs ahead or far behind, and other producer ids, are refused."""
-    session.write(identity)
-    assert session.end(bumped(identity), commit=True, version=5)[0] == ErrorCode.PRODUCER_FENCED
-    foreign = Identity(identity.producer_id + 1, 0)
-    assert session.end(foreign, commit=True, version=5)[0] == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert session.state() == "Ongoing"
 
 
@@ -235,16 +194,6 @@ def test_delayed_verification_is_safe_to_retry(world: World, session: Session, i
         assert session.produce(OTHER, batch(identity, 0), version=version)[0] == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
-# Rule A.6 verify/7.
-def test_late_batch_of_a_v1_producer_opens_no_transaction(session: Session, identity: Identity):
-    """Motivation, the hanging transaction: a batch that arrives after the abort's marker is refused."""
-    session.write(identity, version=CLASSIC_PRODUCE)
-    session.end(identity, commit=False, version=4)
-    late = session.produce(TOPIC, batch(identity, 1), version=CLASSIC_PRODUCE)[0]
-    assert late == ErrorCode.TRANSACTION_ABORTABLE
-    assert session.stable() == 2
-
-
 # Rule C.3 mode/4.
 def test_verification_can_be_disabled():
     """Public interfaces: `transaction.partition.verification.enable=false` restores the unverified writes."""
@@ -269,33 +218,3 @@ def test_partitions_are_added_and_verified_in_batches(session: Session, version:
     assert session.add_batched(identity, verify_only=False, version=version) == [NONE, NONE]
     assert session.add_batched(identity, verify_only=True, version=version) == [NONE, NONE]
     assert session.add_batched(bumped(identity), verify_only=True, version=version) == [ErrorCode.PRODUCER_FENCED] * 2
-
-
-# Rule C.6/3.
-def test_v2_markers_require_a_newer_epoch(session: Session, identity: Identity):
-    """Fencing markers: a marker of transactions V2 has the epoch after its transaction's, or it is too late.
-
-    The text does not change the check of markers; Kafka, since 4.2, is strict except for a repeated marker.
-    """
-    session.write(identity)
-    arguments: dict[str, Any] = {"commit": True, "coordinator_epoch": 0, "transaction_version": 2}
-    assert session.write_marker(TOPIC, identity, **arguments) == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert session.write_marker(TOPIC, bumped(identity), **arguments) == NONE
-    assert session.write_marker(TOPIC, bumped(identity), **arguments) == NONE
-    session.write_marker(TOPIC, Identity(identity.producer_id, FENCING_EPOCH), **arguments)
-    assert session.producers(TOPIC).active_producers[0].producer_epoch == FENCING_EPOCH
-
-
-def test_v1_and_v2_clients_share_a_cluster(world: World):
-    """Compatibility: V1 and V2 producers alternate on one partition, even under one transactional id."""
-    old, new = world.session("old"), world.session("new")
-    first, second = old.init()[1], new.init()[1]
-    for number in range(2):
-        old.write(first, version=CLASSIC_PRODUCE, sequence=number)
-        new.write(bumped(second, number))
-        assert new.end(bumped(second, number), commit=True, version=5)[0] == NONE
-        assert old.end(first, commit=True, version=4)[0] == NONE
-    assert new.end(bumped(second, 2), commit=True, version=4)[0] == NONE, "a classic retry of a commit"
-    new.write(bumped(second, 2), version=CLASSIC_PRODUCE)
-    assert new.end(bumped(second, 2), commit=True, version=4) == (NONE, NO_IDENTITY)
-    assert new.describe().producer_epoch == second.producer_epoch + 2

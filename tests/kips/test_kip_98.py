@@ -1,7 +1,6 @@
 """KIP-98, Exactly Once Delivery and Transactional Messaging, as Kafka implements it.
 
-Where numbers or names in the design texts differ (control types, markers, the end of a transaction, the special offset
-for committed readers), the test notes it and checks the behavior of Apache Kafka.
+Where numbers or names in the design texts differ, the test notes it and checks the behavior of Apache Kafka.
 """
 
 import pytest
@@ -9,11 +8,10 @@ import pytest
 from broker_core.broker.journals import TopicJournal
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.records.batch import read_records
-from broker_core.records.control import ControlType, parse_end_txn_marker
 from broker_core.records.header import iter_headers
 from broker_core.types import CONSUMER_OFFSETS_TOPIC
 from broker_core.wire import messages as m
-from tests.support.broker_core.kip_world import NONE, START_MS, STATE_PARTITION, TOPIC, Session, World, batch
+from tests.support.broker_core.kip_world import NONE, STATE_PARTITION, TOPIC, Session, World, batch
 from tests.support.messages import filled
 from tests.support.protocols import bumped
 from tests.support.raw_session import NOBODY, Identity
@@ -44,19 +42,6 @@ def values(session: Session, isolation: int, offset: int = 0) -> list[bytes | No
 # Idempotent producer guarantees
 
 
-# Rule C.1/22.
-def test_repeated_batch_is_written_once(world: World):
-    """Idempotent producer guarantees: a retry is not a second record.
-
-    In the text the error is DuplicateSequenceNumber; Kafka returns success with the offset of the first response.
-    """
-    session = world.session(None)
-    identity = session.init()[1]
-    assert session.produce(TOPIC, plain(identity, 0, 3), version=9) == (NONE, 0)
-    assert session.produce(TOPIC, plain(identity, 0, 3), version=9) == (NONE, 0)
-    assert session.fetch(TOPIC, 0, isolation=UNCOMMITTED).high_watermark == 3
-
-
 # Rule C.1/26.
 def test_lost_batch_is_detected(world: World):
     """Idempotent producer guarantees: a sequence with a gap is out of order, and nothing is written."""
@@ -67,14 +52,6 @@ def test_lost_batch_is_detected(world: World):
         refused = session.produce(TOPIC, plain(identity, sequence), version=9)[0]
         assert refused == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert session.fetch(TOPIC, 0, isolation=UNCOMMITTED).high_watermark == 2
-
-
-def test_sequences_are_counted_per_partition(world: World):
-    """Idempotent producer guarantees: a sequence belongs to a producer id and a partition."""
-    session = world.session(None)
-    identity = session.init()[1]
-    for partition in (0, 1):
-        assert session.produce(TOPIC, plain(identity, 0), version=9, partition=partition) == (NONE, 0)
 
 
 # Transactional guarantees, and the data flow in its order
@@ -134,50 +111,6 @@ def test_loading_coordinator_returns_a_retriable_error(world: World, session: Se
     assert session.init() == (NONE, bumped(identity))
 
 
-def test_same_id_gets_the_same_producer_id_with_a_higher_epoch(session: Session):
-    """Data flow 2.1, "When a TransactionalId is specified": same producer id, epoch bumped, older ones fenced."""
-    first = session.init()[1]
-    assert session.init() == (NONE, bumped(first))
-    assert session.add(first, TOPIC) == {ErrorCode.PRODUCER_FENCED}
-
-
-# Rule A.5/22.
-def test_init_recovers_transactions_of_the_predecessor(session: Session):
-    """Data flow 2.1: an open transaction of the id is aborted.
-
-    In the text the response waits for the end; Kafka returns CONCURRENT_TRANSACTIONS and the client retries.
-    """
-    first = session.init()[1]
-    session.write(first)
-    assert session.init()[0] == ErrorCode.CONCURRENT_TRANSACTIONS
-    assert session.init() == (NONE, bumped(first, 2))
-    assert (session.stable(), values(session, COMMITTED)) == (2, [])
-
-
-# Rule A.5/15.
-@both_ends
-def test_init_waits_for_a_prepared_transaction(world: World, session: Session, commit: bool, identity: Identity):
-    """Data flow 2.1: a decided transaction is completed first, and its outcome does not change."""
-    session.write(identity, version=11)
-    world.hold_markers()
-    assert session.end(identity, commit=commit, version=4)[0] == NONE
-    assert session.init()[0] == ErrorCode.CONCURRENT_TRANSACTIONS
-    world.release_markers()
-    assert session.init() == (NONE, bumped(identity))
-    assert values(session, COMMITTED) == ([b"x"] if commit else [])
-
-
-def test_begin_sends_no_request(session: Session, identity: Identity):
-    """Data flow 3, "Starting a Transaction": local to the producer; it begins at the first partition added.
-
-    The detailed design has a BEGIN with an error for a wrong state; Kafka returns INVALID_TXN_STATE at the end.
-    """
-    assert session.state() == "Empty"
-    assert session.end(identity, commit=True, version=4)[0] == ErrorCode.INVALID_TXN_STATE
-    assert session.add(identity, TOPIC) == {NONE}
-    assert (session.state(), session.describe().transaction_start_time_ms) == ("Ongoing", START_MS)
-
-
 # Rules C.5 codes/2 and C.5 codes/3.
 def test_unknown_producers_cannot_add_partitions(session: Session, identity: Identity):
     """Data flow 4.1: an unknown producer id and a wrong epoch have different errors; newer clients get another code."""
@@ -230,34 +163,6 @@ def test_decision_is_stored_before_it_is_carried_out(world: World, session: Sess
     assert session.stable() == 2
 
 
-# Rules B.5/1 and B.5/5.
-@both_ends
-def test_marker_records_the_outcome(world: World, session: Session, commit: bool, identity: Identity):
-    """Data flow 5.2, WriteTxnMarkerRequest: one control record per partition, which applications never receive.
-
-    In the detailed design COMMIT is 0, ABORT is 1, and the record has the flag; in Kafka ABORT is 0, COMMIT is 1, and
-    the batch has the flag.
-    """
-    for partition in range(2):
-        session.write(identity, partition=partition, version=11)
-    session.end(identity, commit=commit, version=4)
-    for partition in range(2):
-        data = bytes(session.fetch(TOPIC, 1, isolation=UNCOMMITTED, partition=partition).records)
-        [(position, header)] = iter_headers(data)
-        marker = parse_end_txn_marker(data, position, header)
-        assert (header.is_control, header.is_transactional, header.base_sequence, header.record_count) == (
-            True,
-            True,
-            -1,
-            1,
-        )
-        assert (header.producer_id, header.producer_epoch) == identity
-        assert marker is not None
-        assert marker.control_type is (ControlType.COMMIT if commit else ControlType.ABORT)
-        assert (int(ControlType.ABORT), int(ControlType.COMMIT)) == (0, 1)
-        assert read_records(data, position, header)[0].key == (b"\0\0\0\1" if commit else b"\0\0\0\0")
-
-
 # Rules A.13 receiver/3, C.6/2 and C.6/4.
 def test_marker_ends_only_transactions_of_its_epoch(session: Session):
     """Data flow 5.2: a marker of an older producer epoch, or of an older coordinator, is refused."""
@@ -270,15 +175,6 @@ def test_marker_ends_only_transactions_of_its_epoch(session: Session):
     assert session.write_marker("nowhere", identity, commit=True, coordinator_epoch=7) == (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     )
-
-
-def test_completed_transaction_leaves_the_id_ready(session: Session, identity: Identity):
-    """Data flow 5.3, "Writing the final Commit or Abort Message": the next transaction starts without old state."""
-    for number, commit in enumerate((True, False, True)):
-        session.write(identity, sequence=number, version=11)
-        assert session.end(identity, commit=commit, version=4)[0] == NONE
-        assert session.describe().topics == []
-    assert values(session, COMMITTED) == [b"x", b"x"]
 
 
 # Readers
@@ -302,19 +198,6 @@ def test_each_isolation_level_reads_its_own_records(world: World, session: Sessi
         assert session.client.send(request, 7).topics[0].partitions[0].offset == end
     session.end(mine, commit=False, version=5)
     assert (values(session, COMMITTED), values(session, UNCOMMITTED)) == ([b"b"], [b"a", b"b"])
-
-
-# Rules D.1/2 and D.1/3.
-def test_aborted_transactions_are_listed_for_read_committed_only(session: Session, identity: Identity):
-    """RPC protocol, FetchRequest: aborted transactions with their first offset; null for read_uncommitted."""
-    session.write(identity)
-    session.end(identity, commit=False, version=5)
-    committed = session.fetch(TOPIC, 0, isolation=COMMITTED)
-    assert [(one.producer_id, one.first_offset) for one in committed.aborted_transactions] == [
-        (identity.producer_id, 0)
-    ]
-    assert session.fetch(TOPIC, 2, isolation=COMMITTED).aborted_transactions == []
-    assert session.fetch(TOPIC, 0, isolation=UNCOMMITTED).aborted_transactions is None
 
 
 # Rule C.1/27.

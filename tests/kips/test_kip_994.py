@@ -54,10 +54,3 @@ def test_age_of_a_completed_transaction_keeps_growing(world: World, aged: Sessio
     assert set(aged.list(duration_ms=60_000)) == {"idle"}
     old.init()
     assert set(aged.list(duration_ms=60_000)) == {"old", "idle"}
-
-
-def test_description_contains_the_transaction_start_time(aged: Session, world: World):
-    """DescribeTransactions: the start time, from which the tool computes the duration; -1 without a transaction."""
-    now_ms = world.cluster.now_ms
-    starts = {name: world.session(name).describe().transaction_start_time_ms for name in ("old", "young", "idle")}
-    assert starts == {"old": now_ms - 60_000, "young": now_ms - 10_000, "idle": -1}
