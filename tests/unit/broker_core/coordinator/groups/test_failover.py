@@ -52,15 +52,6 @@ def test_members_get_a_full_session_after_failover(world: GroupWorld):
     assert list(world.group().members) == [member]
 
 
-def test_rebalance_in_progress_is_dropped_at_failover(world: GroupWorld):
-    (leader,) = world.stable("a")
-    parked = world.join()
-    old = world.fail_over()
-    assert list(world.group().members) == [leader]
-    old.resign(0)
-    assert parked.now.error is NOT_COORDINATOR
-
-
 # Rule E.1/7.
 def test_every_request_is_refused_where_the_partition_is_not_led(world: GroupWorld):
     world.stable("a")

@@ -78,14 +78,6 @@ def test_retriable_marker_error_is_retried_after_a_backoff(code: int, world: Wor
     assert world.state() == "CompleteCommit"
 
 
-# Rule A.13 sender/4.
-@pytest.mark.parametrize("code", [43, 35])
-def test_partition_that_cannot_store_markers_counts_as_done(code: int, world: World) -> None:
-    prepared(world)
-    world.answer(take(world), ErrorCode(code))
-    assert world.state() == "CompleteCommit"
-
-
 # Rules A.13 sender/3, A.13 sender/5 and A.12/5.
 @pytest.mark.parametrize("code", CANCELLING + ILLEGAL)
 def test_fatal_marker_error_leaves_the_transaction_prepared_until_the_next_load(

@@ -4,7 +4,7 @@ import pytest
 
 from broker_core.coordinator.transactions.messages import ProducerIdResult
 from broker_core.errors import ErrorCode
-from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
+from broker_core.types import ProducerIdentity, TransactionState
 from tests.support.broker_core.transaction_world import ID, T0, T1, World
 
 E = ErrorCode
@@ -26,14 +26,6 @@ def test_adding_partitions_begins_and_extends_a_transaction(world: World, held: 
     assert world.add(held, T1) is E.NONE
     image = world.image()
     assert (image.partitions, image.start_ms, image.update_ms) == (frozenset({T0, T1}), began_ms, began_ms + 500)
-
-
-# Rule A.6/8.
-def test_partitions_already_added_record_nothing(world: World, held: ProducerIdentity) -> None:
-    world.add(held, T0, T1)
-    before = len(world.history())
-    assert world.add(held, T1) is E.NONE
-    assert len(world.history()) == before
 
 
 # Rules A.6/1, A.6/3, A.6/4, A.6/5, A.6/6 and A.6/7.
@@ -77,23 +69,6 @@ def test_verification_answers_each_partition_and_records_nothing(world: World, h
 
 
 # EndTxn
-
-
-# Rules A.8 V1/5, A.8 V1/6, A.8 V1/7 and A.8 V1/8.
-@pytest.mark.parametrize("commit", [True, False])
-@pytest.mark.parametrize("level", LEVELS)
-def test_v1_end_keeps_the_epoch_and_may_be_repeated(level: int, commit: bool) -> None:
-    world = World(level)
-    held = world.identity()
-    world.add(held, version=0)
-    assert world.end(held, commit=commit, version=0) == result(E.NONE)
-    assert world.end(held, commit=commit, version=0) == result(E.CONCURRENT_TRANSACTIONS)
-    (order,) = world.run_markers()
-    end = order.end
-    assert (end.commit, end.producer.producer_epoch, end.transaction_version) == (commit, 0, 0)
-    assert world.end(held, commit=commit, version=0) == result(E.NONE)
-    assert world.end(held, commit=not commit, version=0) == result(E.INVALID_TXN_STATE)
-    assert world.image().identity == held
 
 
 # Rules A.8 V1/1, A.8 V1/2, A.8 V1/3, A.8 V1/4, A.8 V1/11 and A.8 V2/1.
@@ -173,12 +148,6 @@ def test_v2_empty_abort_at_the_last_epoch_rotates_the_producer_id(world: World) 
     assert world.image().identity == (4000, 0)
 
 
-# Rule A.1/3.
-def test_fencing_epoch_is_never_sent_to_a_client(world: World) -> None:
-    world.at(TransactionState.COMPLETE_ABORT, 32767, client_transaction_version=2)
-    assert world.end(ProducerIdentity(9, 32766), commit=False) == result(E.PRODUCER_FENCED)
-
-
 # Refused records
 
 
@@ -208,52 +177,3 @@ def test_refused_record_changes_nothing(version: int, refusal: ErrorCode, expect
     assert world.image() == before
     assert world.coordinator.completion.take() == []
     assert world.end(held, version=version).error is E.NONE
-
-
-# Feature levels and mixed clients
-
-
-# Rules A.15/1 and A.15/8.
-def test_feature_level_is_read_each_time_and_determines_the_value_version() -> None:
-    world = World(0)
-    world.identity()
-    world.level = 1
-    world.identity()
-    world.level = 0
-    world.identity()
-    versions = [entry.value[1] for entries in world.journal.partitions.values() for entry in entries if entry.value]
-    assert versions == [0, 1, 0]
-
-
-# Rule A.8 V2/14.
-def test_v2_zombie_does_not_take_a_v1_commit_for_its_own() -> None:
-    world = World(2)
-    zombie = world.identity()
-    held = world.identity()
-    world.add(held, version=0)
-    world.end(held, version=0)
-    world.run_markers()
-    assert world.state() == "CompleteCommit"
-    assert world.end(zombie, version=2) == result(E.PRODUCER_FENCED)
-
-
-# Rule B.2/4.
-def test_ids_belong_to_the_partition_of_their_hash() -> None:
-    world = World(partition_count=50)
-    assert world.coordinator.store.partition_for("my-txn") == 45
-    world.identity()
-    assert list(world.journal.partitions) == [45]
-
-
-def test_clock_may_go_back_at_every_step(world: World, held: ProducerIdentity) -> None:
-    for step in (
-        lambda: world.add(held),
-        lambda: world.add(held, T1, TopicPartition("u", 0)),
-        lambda: world.end(held),
-        world.run_markers,
-        world.init,
-    ):
-        world.now_ms -= 1000
-        step()
-    assert world.state() == "Empty"
-    assert world.image().producer_epoch == 2

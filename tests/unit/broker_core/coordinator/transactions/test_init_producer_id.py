@@ -97,12 +97,6 @@ def test_exhausted_epoch_rotates_for_a_new_producer(world: World) -> None:
     assert world.init() == result(E.NONE, (4000, 0))
 
 
-# Rule A.5/21.
-def test_exhausted_epoch_with_another_expectation_is_an_internal_error(world: World) -> None:
-    world.at(TransactionState.EMPTY, 32766)
-    assert world.init(ID, 9, 7) == result(E.UNKNOWN_SERVER_ERROR)
-
-
 # Rules A.5/22, A.5/15, A.10/1 and A.10/2.
 @pytest.mark.parametrize("level", LEVELS)
 def test_init_with_an_open_transaction_fences_it_and_returns_a_retriable_error(level: int) -> None:

@@ -15,7 +15,6 @@ from broker_core.coordinator.transactions.transitions import (
     Change,
     broken_rules,
     build,
-    fresh_image,
 )
 from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
 
@@ -132,13 +131,6 @@ def test_each_transition_derives_from_the_stored_state(
 
 def test_every_transition_has_a_row() -> None:
     assert {row[0] for row in ROWS} == set(Image) == set(BUILDERS)
-
-
-# Rule A.1/1.
-def test_new_id_goes_from_epoch_minus_one_to_zero() -> None:
-    draft = build(Image.BUMP, change(fresh_image(P, 1000), S.EMPTY))
-    assert draft.image.identity == (P, 0)
-    assert draft.image.previous_producer_id == P
 
 
 BROKEN: list[tuple[str, TransactionImage, TransactionImage]] = [

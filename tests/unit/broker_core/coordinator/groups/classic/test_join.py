@@ -47,17 +47,6 @@ def test_second_member_triggers_a_rejoin_of_the_first(world: GroupWorld):
     assert joined.leader == first
 
 
-def test_follower_may_sync_before_the_leader(world: GroupWorld):
-    leader, follower = world.stable("a", "b")
-    world.join(leader)
-    world.join(follower)
-    early = world.sync(follower, 3)
-    assert early.waits
-    late = world.sync(leader, 3, assignments={leader: b"A", follower: b"B"})
-    assert (late.now.assignment, early.now.assignment) == (b"A", b"B")
-    assert world.sync(follower, 3).now.assignment == b"B"
-
-
 def test_member_omitted_by_the_leader_gets_no_assignment_and_an_unknown_one_is_dropped(world: GroupWorld):
     leader, follower = world.stable("a", "b")
     world.join(leader)
@@ -137,34 +126,6 @@ def test_most_preferred_common_protocol_is_selected():
 
 
 @pytest.mark.parametrize(
-    ("changed", "leads", "rebalances"),
-    [(False, False, False), (True, False, True), (False, True, True), (True, True, True)],
-)
-def test_join_in_a_stable_group(changed: bool, leads: bool, rebalances: bool, world: GroupWorld):
-    leader, follower = world.stable("a", "b")
-    protocols = (RANGE, STICKY) if changed else (RANGE,)
-    answer = world.join(leader if leads else follower, protocols=protocols)
-    assert answer.waits is rebalances
-    if not rebalances:
-        assert (answer.now.error, answer.now.generation_id, answer.now.members) == (NONE, 2, ())
-
-
-@pytest.mark.parametrize("changed", [False, True])
-def test_join_between_join_and_sync(changed: bool, world: GroupWorld):
-    leader, follower = world.stable("a", "b")
-    world.join(leader)
-    world.join(follower)
-    waiting = world.sync(follower, 3)
-    answer = world.join(leader, protocols=(RANGE, STICKY) if changed else (RANGE,))
-    assert answer.waits is changed
-    if changed:
-        assert waiting.now.error is ErrorCode.REBALANCE_IN_PROGRESS
-    else:
-        assert answer.now.generation_id == 3
-        assert len(answer.now.members) == 2
-
-
-@pytest.mark.parametrize(
     ("member", "generation", "claims", "error"),
     [
         ("c-1", 0, {}, ErrorCode.ILLEGAL_GENERATION),
@@ -213,17 +174,6 @@ def test_dead_group_refuses_every_request(world: GroupWorld):
     assert world.commit() is dead
     assert world.txn_commit() is dead
     assert world.coordinator.delete_groups([GROUP], 0) == {GROUP: ErrorCode.GROUP_ID_NOT_FOUND}
-
-
-def test_leaving_triggers_a_rebalance_and_an_empty_group_is_recorded(world: GroupWorld):
-    leader, follower = world.stable("a", "b")
-    assert world.leave(LeavingMember(leader)).members == ((LeavingMember(leader, None), NONE),)
-    assert world.heartbeat(follower, 2) is ErrorCode.REBALANCE_IN_PROGRESS
-    assert world.join(follower).now.leader == follower
-    world.leave(LeavingMember(follower))
-    assert state(world) is GroupState.EMPTY
-    recorded = world.shard().recorded[GROUP]
-    assert (recorded.generation_id, recorded.protocol_type, recorded.members) == (4, "consumer", ())
 
 
 def test_batch_of_leaving_members_triggers_one_rebalance(world: GroupWorld):
@@ -276,19 +226,6 @@ def test_group_has_a_maximum_size():
     assert world.join(follower).now.error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert third.now.error is NONE
     assert set(world.group().members) == {leader, third.now.member_id}
-
-
-def test_repeated_join_or_sync_replaces_the_delayed_one(world: GroupWorld):
-    leader, follower = world.stable("a", "b")
-    first = world.join(leader)
-    second = world.join(leader)
-    assert first.now.error is ErrorCode.REBALANCE_IN_PROGRESS
-    world.join(follower)
-    assert second.now.error is NONE
-    one, two = world.sync(follower, 3), world.sync(follower, 3)
-    assert one.now.error is ErrorCode.REBALANCE_IN_PROGRESS
-    world.sync(leader, 3, assignments={follower: b"B"})
-    assert two.now.assignment == b"B"
 
 
 def test_initial_rebalance_waits_for_more_members_up_to_a_limit():

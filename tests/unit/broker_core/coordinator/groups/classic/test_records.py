@@ -10,7 +10,6 @@ from broker_core.coordinator.groups.classic.records import (
     GroupMetadata,
     RecordedMember,
     group_record,
-    read_group_key,
     read_group_metadata,
 )
 from broker_core.coordinator.groups.offsets.store import (
@@ -182,16 +181,3 @@ def test_offsets_round_trip(group_id: str, topic: str, partition: int, value: Of
     older = offset_record(key, value, with_topic_id=False).value
     assert older is not None
     assert read_offset_value(older) == value._replace(topic_id=None)
-
-
-@given(
-    TEXT,
-    st.builds(
-        GroupMetadata, TEXT, INT32, st.none() | TEXT, st.none() | TEXT, INT64, st.lists(MEMBERS, max_size=4).map(tuple)
-    ),
-)
-def test_groups_round_trip(group_id: str, metadata: GroupMetadata):
-    key, value = group_record(group_id, metadata)
-    assert read_group_key(key) == group_id
-    assert value is not None
-    assert read_group_metadata(value) == metadata

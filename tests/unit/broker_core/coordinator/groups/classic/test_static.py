@@ -21,11 +21,6 @@ def two_instances(world: GroupWorld) -> tuple[str, str]:
     return one, two
 
 
-def test_static_member_needs_no_second_join():
-    joined = GroupWorld().join(group_instance_id="i", requires_known_member_id=True).now
-    assert (joined.error, joined.member_id) == (NONE, "i-1")
-
-
 @pytest.mark.parametrize("can_skip_assignment", [False, True])
 def test_rejoining_static_follower_keeps_its_assignment(can_skip_assignment: bool, world: GroupWorld):
     leader, follower = two_instances(world)

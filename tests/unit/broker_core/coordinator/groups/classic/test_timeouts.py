@@ -27,17 +27,6 @@ def test_heartbeats_and_commits_extend_the_session(world: GroupWorld):
     assert world.group().members == {}
 
 
-def test_partitions_of_an_expired_member_are_reassigned(world: GroupWorld):
-    leader, follower = world.stable("a", "b")
-    world.pass_ms(SESSION_MS - 1)
-    world.heartbeat(follower, 2)
-    world.pass_ms(1)
-    assert world.heartbeat(follower, 2) is ErrorCode.REBALANCE_IN_PROGRESS
-    joined = world.join(follower).now
-    assert (joined.leader, len(joined.members)) == (follower, 1)
-    assert leader not in world.group().members
-
-
 def test_members_that_do_not_rejoin_in_time_are_removed(world: GroupWorld):
     leader, follower = world.stable("a", "b")
     answer = world.join(leader)
