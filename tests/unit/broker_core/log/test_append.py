@@ -275,11 +275,6 @@ def test_records_without_a_timestamp_are_never_too_old() -> None:
     assert append_raw(log, build_batch([NewRecord(b"k", b"v")])).base_offset == 0
 
 
-def test_coordinator_appends_skip_client_restrictions(log: PartitionLog) -> None:
-    result = append_raw(log, batch(2, base_offset=5), origin=AppendOrigin.COORDINATOR)
-    assert (result.base_offset, result.last_offset) == (0, 1)
-
-
 def test_offsets_and_leader_epoch_are_written_in_place(log: PartitionLog) -> None:
     append(log, 3)
     data = bytearray(batch(2))
@@ -414,19 +409,6 @@ def test_new_epoch_continues_the_open_transaction(log: PartitionLog) -> None:
     assert [tuple(entry) for entry in log.aborted_transactions()] == [(1, 0, 2, 3)]
 
 
-# Rule C.6/7.
-def test_marker_without_data_adds_no_index_entry(log: PartitionLog) -> None:
-    assert end(log, 9, commit=False, epoch=3, coordinator_epoch=2).base_offset == 0
-    assert log.aborted_transactions() == []
-    entry = log.producers()[0]
-    assert (entry.producer_epoch, entry.coordinator_epoch, entry.last_sequence, entry.last_timestamp_ms) == (
-        3,
-        2,
-        -1,
-        NOW_MS,
-    )
-
-
 # Rules C.6/3 and C.6/7.
 def test_repeated_marker_is_appended_again(log: PartitionLog) -> None:
     produce(log, 1, 0, epoch=0)
@@ -461,16 +443,6 @@ def test_segments_roll(settings: dict[str, str], storage: MemoryStorage) -> None
     for after_ms in (0, 100, 101, 50, 202):
         append_raw(log, batch(1, timestamp_ms=NOW_MS + after_ms))
     assert [int(name[:20]) for name in storage.list_folder("topic-0") if name.endswith(".log")] == [0, 2, 4]
-
-
-# Rules C.1/21 and C.9/4.
-def test_a_roll_writes_a_snapshot(storage: MemoryStorage) -> None:
-    log = open_log(storage, {"segment.bytes": "150"})
-    for sequence in range(5):
-        produce(log, 1, sequence, transactional=False)
-    names = storage.list_folder("topic-0")
-    assert [name for name in names if name.endswith(".log")] == [f"{offset:020d}.log" for offset in (0, 2, 4)]
-    assert [name for name in names if name.endswith(".snapshot")] == [f"{offset:020d}.snapshot" for offset in (2, 4)]
 
 
 def test_copy_of_a_log_in_use_opens_without_a_replay(storage: MemoryStorage) -> None:

@@ -10,7 +10,6 @@ from broker_core.records.varint import varint_bytes
 from broker_core.types import TimestampType
 from tests.support.broker_core.compaction_world import (
     LATER_MS,
-    RETENTION_MS,
     batches,
     consume,
     data_offsets,
@@ -259,19 +258,6 @@ def test_tombstone_is_removed_after_its_delete_horizon() -> None:
     log.compact(LATER_MS)
     assert data_offsets(log) == [1, 3, 5]
     assert batches(log)[1][1][0].timestamp_ms == NOW_MS + 6
-
-
-def test_newer_tombstone_has_its_own_delete_horizon() -> None:
-    _, log = world()
-    write(log, [(b"a", None)])
-    roll(log)
-    log.compact(NOW_MS)
-    write(log, [(b"a", b"1")])
-    write(log, [(b"a", None), (b"b", b"1")])
-    roll(log)
-    log.compact(LATER_MS)
-    assert data_offsets(log) == [2, 3]
-    assert batches(log)[-1][0].base_timestamp == LATER_MS + RETENTION_MS
 
 
 # The rest of the log is not affected.

@@ -8,7 +8,7 @@ import pytest
 from broker_core.log.checkpoints import write_checkpoint
 from broker_core.log.partition_log import PartitionLog
 from broker_core.log.recovery_table import LogCondition
-from broker_core.log.segment_swap import decide_swap, finish_swap, replaced_by_swap
+from broker_core.log.segment_swap import decide_swap, replaced_by_swap
 from broker_core.simulation.disk import MemoryStorage
 from tests.support.broker_core.compaction_world import (
     COMPACTED,
@@ -157,17 +157,6 @@ def test_uncommitted_swap_files_are_removed(suffix: str, storage: MemoryStorage)
     assert LogCondition.LEFTOVER_FILE in recovery_findings(log)
     assert not storage.exists(path(0, suffix))
     assert batches(log) == before
-
-
-def test_completing_a_swap_is_idempotent(storage: MemoryStorage) -> None:
-    log = build(storage)
-    log.close(NOW_MS)
-    before = dict(storage.files())
-    for suffix in SUFFIXES:
-        if path(0, suffix) in before:
-            storage.open(path(0, suffix) + ".swap").append(before[path(0, suffix)])
-    finish_swap(storage, FOLDER, 0, [])
-    assert dict(storage.files()) == before
 
 
 def _garble(storage: MemoryStorage) -> None:

@@ -5,7 +5,6 @@ import pytest
 from broker_core.log.filtered_batches import empty_batch
 from broker_core.records.control import build_end_txn_marker
 from broker_core.records.header import BatchHeader
-from broker_core.types import AbortedTransaction
 from tests.support.broker_core.compaction_world import (
     LATER_MS,
     RETENTION_MS,
@@ -22,7 +21,7 @@ from tests.support.broker_core.compaction_world import (
     world,
     write,
 )
-from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, end, newest_only
+from tests.support.partition_logs import FOLDER, NOW_MS, end, newest_only
 
 # Transactions
 
@@ -65,23 +64,6 @@ def test_transaction_over_several_segments_is_compacted(commit: bool) -> None:
         assert [record.offset for record in consume(log, start)] == [
             offset for offset in data_offsets(log) if offset >= start
         ]
-
-
-def test_aborted_data_is_removed_before_its_marker_is_cleaned() -> None:
-    storage, log = world()
-    write(log, [(b"a", b"old")])
-    transact(log, 1, 0, b"a", b"b", commit=None)
-    write(log, [(b"c", b"1")])
-    roll(log)
-    end(log, 1, commit=False)
-    assert log.compact(NOW_MS) is not None
-    assert data_offsets(log) == [0, 3]
-    assert log.read(0, 10_000, COMMITTED).aborted == [AbortedTransaction(1, 1)]
-    log.sync()
-    storage.crash()
-    again = reopened(storage, without_snapshots=True)
-    assert again.open_transactions() == []
-    assert again.last_stable_offset == again.log_end_offset
 
 
 # Rules C.12/4, C.12/5 and C.12/7.

@@ -43,11 +43,6 @@ def test_snapshot_of_a_producer_without_data() -> None:
     assert decode_snapshot(data) == [ProducerStateEntry(4000, 5, 3, 1_700_000_000_000)]
 
 
-def test_empty_snapshot() -> None:
-    assert decode_snapshot(encode_snapshot([])) == []
-    assert len(encode_snapshot([])) == 10
-
-
 entries = st.builds(
     ProducerStateEntry,
     st.integers(0, 2**63 - 1),
@@ -298,17 +293,6 @@ def test_leader_epochs_are_truncated_at_both_ends() -> None:
     assert made.starts == [(2, 12)]
     made.truncate_start(12)
     assert made.starts == [(2, 12)]
-
-
-def test_leader_epochs_are_saved_and_loaded(storage: MemoryStorage) -> None:
-    made = LeaderEpochs(storage, "t-0")
-    assert not made.load()
-    made.assign(2, 10)
-    made.save()
-    again = LeaderEpochs(storage, "t-0")
-    assert again.load()
-    assert again.starts == [(2, 10)]
-    assert dict(storage.files()) == {"t-0/leader-epoch-checkpoint": b"0\n1\n2 10\n"}
 
 
 @pytest.mark.parametrize("rows", [["x 1"], ["1"], ["2 0", "1 5"], ["1 5", "2 0"]])

@@ -7,7 +7,7 @@ import pytest
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.records.compression import Compression
-from broker_core.records.header import BatchHeader, iter_headers
+from broker_core.records.header import iter_headers
 from broker_core.simulation.disk import MemoryFile, MemoryStorage
 from broker_core.types import IsolationLevel
 from tests.support.partition_logs import COMMITTED, NOW_MS, UNCOMMITTED, append, batch, end, open_log, produce
@@ -120,18 +120,6 @@ def test_empty_log_has_no_timestamps(log: PartitionLog) -> None:
     assert log.offset_for_timestamp(0, UNCOMMITTED) is None
 
 
-# Rule D.3/4.
-def test_timestamps_survive_reopening(storage: MemoryStorage) -> None:
-    log = open_log(storage, SMALL)
-    for time in (100, 500, 300, 200):
-        append(log, timestamp_ms=time)
-    log.close(NOW_MS)
-    log = open_log(storage, SMALL)
-    assert log.max_timestamp(UNCOMMITTED) == (1, 500, 0)
-    append(log, timestamp_ms=600)
-    assert log.offset_for_timestamp(501, UNCOMMITTED) == (4, 600, 0)
-
-
 @pytest.mark.parametrize("settings", [{}, SMALL])
 def test_journal_records_are_read_one_by_one(settings: dict[str, str]) -> None:
     log = open_log(settings=settings)
@@ -153,34 +141,6 @@ def test_batch_longer_than_the_scan_window_is_read() -> None:
     append(log)
     assert [offset for offset, _, _ in log.read_journal()] == [0, 1, 2]
     assert offsets(log.read(1, 10, UNCOMMITTED).records) == [1]
-
-
-def test_end_offsets_of_leader_epochs_are_returned(log: PartitionLog) -> None:
-    for leader_epoch in (0, 0, 2, 5):
-        append(log, leader_epoch=leader_epoch)
-    assert log.leader_epochs.latest == 5
-    assert [log.end_offset_for_epoch(leader_epoch) for leader_epoch in range(7)] == [
-        (0, 2),
-        (0, 2),
-        (2, 3),
-        (2, 3),
-        (2, 3),
-        (5, 4),
-        (-1, -1),
-    ]
-    # Leader epochs 6 to 8 are empty: each begins and ends at the log end offset. The last one is known.
-    for leader_epoch in (6, 7, 8):
-        log.begin_leader_epoch(leader_epoch)
-    assert log.leader_epochs.latest == 8
-    assert [log.end_offset_for_epoch(leader_epoch) for leader_epoch in range(4, 10)] == [
-        (2, 3),
-        (5, 4),
-        (5, 4),
-        (5, 4),
-        (8, 4),
-        (-1, -1),
-    ]
-    assert BatchHeader.parse(log.read(2, 1, UNCOMMITTED).records).partition_leader_epoch == 2
 
 
 def test_damaged_index_of_a_closed_segment_is_rebuilt_on_read(storage: MemoryStorage) -> None:

@@ -7,7 +7,7 @@ import pytest
 from broker_core.log.checkpoints import write_checkpoint
 from broker_core.log.partition_log import PartitionLog
 from broker_core.log.recovery import lacks_log
-from broker_core.log.recovery_table import LogCondition, RecoveryFinding
+from broker_core.log.recovery_table import LogCondition
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.control import build_end_txn_marker
 from broker_core.records.header import assign_offsets
@@ -84,11 +84,6 @@ def test_clean_close_yields_no_findings() -> None:
     assert_same(log, before)
 
 
-def test_new_directory_is_opened(log: PartitionLog) -> None:
-    assert found(log) == [LogCondition.NO_SEGMENT]
-    assert log.log_end_offset == 0
-
-
 def test_newly_created_directory_is_synced_with_the_first_batch(storage: MemoryStorage) -> None:
     open_log(storage, SETTINGS).close(NOW_MS)
     log = reopened(storage)
@@ -107,16 +102,6 @@ def test_unclean_shutdown_is_recovered_and_then_marked_clean() -> None:
     assert_same(log, before)
     storage.crash()
     assert found(reopened(storage)) == []
-
-
-def test_missing_snapshots_are_rebuilt() -> None:
-    storage, before = world()
-    for offset in bases(storage, "snapshot"):
-        storage.delete(path(offset, "snapshot"))
-    storage.delete(f"{FOLDER}/leader-epoch-checkpoint")
-    log = reopened(storage)
-    assert found(log) == [LogCondition.NO_SNAPSHOT]
-    assert_same(log, before)
 
 
 # Rule C.9/7.
@@ -249,13 +234,6 @@ def test_damaged_index_is_rebuilt(suffix: str, place: int, damage: Callable[[byt
     assert_same(log, before)
     for timestamp_ms in (0, NOW_MS, NOW_MS + 1):
         assert log.offset_for_timestamp(timestamp_ms, COMMITTED) == before.offset_for_timestamp(timestamp_ms, COMMITTED)
-
-
-def test_oversized_index_is_truncated() -> None:
-    storage, before = world(closed=False)
-    active = bases(storage, "log")[-1]
-    storage.open(path(active, "index")).append(b"\0\0\0\x50\0\0\x70\0" * 3)
-    assert_same(reopened(storage), before)
 
 
 # Rule C.8/5.
@@ -468,13 +446,6 @@ def test_duplicates_are_recognized_after_a_crash(storage: MemoryStorage) -> None
     log = open_log(storage)
     for sequence in range(3):
         assert produce(log, 1, sequence, transactional=False).base_offset == sent[sequence].base_offset
-
-
-def test_finding_is_formatted_as_text() -> None:
-    assert str(RecoveryFinding(LogCondition.TORN_TAIL, "Segment(0, 5 bytes)")) == (
-        "Segment(0, 5 bytes): bytes that are not a whole batch with the right checksum and offset; "
-        "cut the segment there; kept: the batches before it"
-    )
 
 
 def test_log_start_offset_of_kafka_checkpoint_is_read() -> None:

@@ -160,21 +160,6 @@ def test_producers_outlive_their_deleted_records() -> None:
     assert produce(log, 1, 0, transactional=False).duplicate
 
 
-@pytest.mark.parametrize("offset", range(9))
-def test_truncation_removes_records(offset: int, storage: MemoryStorage) -> None:
-    log = filled(storage, 7, {})
-    truncate(log, offset)
-    left = min(offset, 7)
-    assert (log.log_end_offset, log.high_watermark) == (left, left)
-    assert append(log, value=b"new").base_offset == left
-    assert [record.value for _, _, record in log.read_journal()] == [b"v"] * left + [b"new"]
-    log.sync()
-    storage.crash()
-    again = open_log(storage, TWO_EACH)
-    assert again.log_end_offset == left + 1
-    assert [record.value for _, _, record in again.read_journal()] == [b"v"] * left + [b"new"]
-
-
 # Rules C.11/1 and C.11/4.
 def test_truncation_reopens_a_transaction_whose_marker_is_removed(log: PartitionLog) -> None:
     produce(log, 1, 0)

@@ -279,17 +279,6 @@ def with_one_frame() -> tuple[World, dict[str, bytes]]:
     return world, before
 
 
-@pytest.mark.parametrize("kept_share", [0.0, 0.1, 0.5, 0.99])
-def test_a_write_ahead_log_can_be_cut_anywhere(kept_share: float) -> None:
-    world, before = with_one_frame()
-    log = world.disk.open(LOG)
-    log.truncate(int(size_of_frames(world.disk) * kept_share))
-    log.sync()
-    world.lose_power()
-    WriteAheadStorage(world.disk, checkpoint_bytes=10_000)
-    assert world.files() == before
-
-
 def test_each_changed_byte_ends_the_replay() -> None:
     world, before = with_one_frame()
     log = world.disk.open(LOG)
