@@ -7,7 +7,6 @@ import pytest
 
 from broker_core.broker import handlers
 from broker_core.broker.apis import SERVED
-from broker_core.broker.marker_writer import MarkerWriter
 from broker_core.errors import ErrorCode
 from broker_core.installed import parts
 from broker_core.records.header import iter_headers
@@ -15,7 +14,6 @@ from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from tests.support.broker_core.requests import (
     TOPIC,
-    described_state,
     end_transaction,
     fetch,
     fetched,
@@ -59,36 +57,6 @@ def test_record_acknowledged_without_flush_may_be_lost_but_leaves_a_valid_log(st
     assert produced(DirectClient(cluster), records(3)).error_code == 0
     storage.crash()
     assert fetched(DirectClient(direct_cluster(storage)), 0).records in (b"", None)
-
-
-@pytest.mark.parametrize("commit", [True, False])
-def test_prepared_transaction_survives_a_crash_before_its_markers(client, storage, commit, monkeypatch):
-    identity = init_producer(client)
-    assert produced(client, transactional(identity, 2), transactional_id="id", version=12).error_code == 0
-    # The crash follows the response and precedes the markers.
-    monkeypatch.setattr(MarkerWriter, "deliver", lambda *_: None)
-    assert end_transaction(client, identity, commit=commit).error_code == 0
-    assert described_state(client) == ("PrepareCommit" if commit else "PrepareAbort")
-    monkeypatch.undo()
-    storage.crash()
-    again = DirectClient(direct_cluster(storage))
-    assert described_state(again) == ("CompleteCommit" if commit else "CompleteAbort")
-    seen = fetched(again, 0, isolation=1)
-    assert (seen.last_stable_offset, seen.high_watermark) == (3, 3)
-    assert [(a.producer_id, a.first_offset) for a in seen.aborted_transactions] == (
-        [] if commit else [(identity.producer_id, 0)]
-    )
-
-
-def test_open_transaction_survives_a_crash_and_can_be_committed(client, storage):
-    identity = init_producer(client)
-    produced(client, transactional(identity, 2), transactional_id="id", version=12)
-    storage.crash()
-    again = DirectClient(direct_cluster(storage))
-    assert fetched(again, 0, isolation=1).last_stable_offset == 0
-    answer = end_transaction(again, identity, commit=True)
-    assert (answer.error_code, answer.producer_epoch) == (0, identity.producer_epoch + 1)
-    assert fetched(again, 0, isolation=1).last_stable_offset == 3
 
 
 def test_delayed_read_committed_fetch_waits_for_the_end_of_the_transaction(client):

@@ -28,23 +28,6 @@ P0, P1 = PARTITIONS
 
 @protocols
 @ends
-def test_coordinator_move_while_ongoing_keeps_the_transaction_open(protocol: int, commit: bool) -> None:
-    world = open_world(protocol)
-    world.write(P0)
-    old, _ = world.move(world.state_partition)
-    assert world.state() == "Ongoing"
-    assert world.end(commit=commit, broker=old)[0] is E.NOT_COORDINATOR
-    world.write(P1)
-    error, following = world.end(commit=commit)
-    assert error is E.NONE
-    assert world.state() == complete(commit)
-    assert [world.outcome(one) for one in PARTITIONS] == [(True, 0 if commit else 1)] * 2
-    world.go_on_as(following)
-    finish_one_more(world, aborted_before=0 if commit else 1)
-
-
-@protocols
-@ends
 @pytest.mark.parametrize("written", [(), (P0,)], ids=["no marker written", "one of two markers written"])
 def test_coordinator_move_while_prepared_writes_markers_under_the_new_epoch(
     protocol: int, commit: bool, written: tuple[TopicPartition, ...], monkeypatch: pytest.MonkeyPatch, world: MovesWorld

@@ -3,7 +3,7 @@
 import pytest
 
 from broker_core.errors import ErrorCode
-from tests.support.broker_core.moves_world import PARTITIONS, V2, complete, ends, holding_markers, open_world, protocols
+from tests.support.broker_core.moves_world import PARTITIONS, complete, ends, holding_markers, open_world, protocols
 
 E = ErrorCode
 P0, P1 = PARTITIONS
@@ -81,18 +81,3 @@ def test_all_leaders_may_move_between_any_two_steps(protocol: int) -> None:
         world.go_on_as(following)
     assert [world.outcome(one) for one in PARTITIONS] == [(True, 2)] * 2
     assert world.committed() == (E.NONE, 4)
-
-
-# Moves that are refused
-
-
-def test_move_to_the_current_leader_begins_a_new_leader_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = open_world(V2)
-    world.write()
-    with monkeypatch.context() as patch:
-        holding_markers(patch)
-        world.end(commit=True)
-    world.cluster.controller.move_leader(world.state_partition, world.coordinator)
-    world.cluster.settle(world.cluster.now_ms)
-    assert world.state() == "CompleteCommit"
-    assert [world.coordinator_epochs(one) for one in PARTITIONS] == [[1], [1]]

@@ -61,26 +61,6 @@ def test_markers_of_a_zombie_coordinator_are_refused_after_those_of_the_new_one(
     assert world.state() == "CompleteCommit"
 
 
-@protocols
-def test_zombie_coordinator_cannot_complete_a_transaction(protocol: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = open_world(protocol)
-    world.write()
-    with monkeypatch.context() as patch:
-        held = holding_markers(patch)
-        world.end(commit=True)
-        zombie, new = world.move_leaving_a_zombie(world.state_partition, monkeypatch)
-        assert world.state(new) == "PrepareCommit"
-        journal = world.cluster.logs.get(world.state_partition, world.cluster.now_ms)
-        end_offset = journal.log_end_offset
-        world.cluster.brokers[zombie].transactions.completion.answered(
-            held[0], dict.fromkeys(held[0].partitions, E.NONE), world.cluster.now_ms
-        )
-        assert journal.log_end_offset == end_offset
-        assert world.state(new) == "PrepareCommit"
-    world.move(world.state_partition)
-    assert world.state() == "CompleteCommit"
-
-
 def test_late_election_does_not_reclaim_the_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     world = open_world(V2)
     world.write()

@@ -35,17 +35,6 @@ def test_completed_request_is_neither_retried_nor_expired():
     assert purgatory.next_deadline_ms() is None
 
 
-def test_incomplete_request_expires_exactly_at_its_deadline():
-    purgatory = Purgatory()
-    request = Request(purgatory, [A], 100)
-    purgatory.advance(99)
-    assert request.events == []
-    assert purgatory.next_deadline_ms() == 100
-    purgatory.advance(100)
-    purgatory.wake({A}, 101)
-    assert request.events == [("expired", 100)]
-
-
 def test_timers_fire_in_order_of_time():
     purgatory = Purgatory()
     fired = []

@@ -134,18 +134,6 @@ def test_super_user_without_a_principal_type_is_refused_with_a_remedy(text):
         authorizer(super_users=text)
 
 
-def test_allow_everyone_setting_applies_to_resources_without_acls():
-    rules = authorizer(
-        acl(name="known", who="User:bob"),
-        acl(name="pre", pattern=PREFIXED, kind=GROUP, who="User:bob"),
-        allows_by_default=True,
-    )
-    assert allowed(rules, name="unheard-of")
-    assert not allowed(rules, name="known")
-    assert not allowed(rules, name="prefixed", kind=GROUP)
-    assert allowed(rules, name="prefixed")
-
-
 def test_removed_acl_allows_nothing_and_its_prefix_is_dropped():
     known, rule, other = Acls(), acl(name="ord", pattern=PREFIXED), acl(WRITE, name="ord", pattern=PREFIXED)
     rules = Authorizer(known, super_users="", allows_by_default=False)

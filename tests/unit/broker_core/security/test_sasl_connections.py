@@ -275,16 +275,6 @@ def test_longer_requests_are_accepted_immediately_after_authentication():
     assert not client.closed
 
 
-def test_long_pipelined_request_waits_for_authentication():
-    client = SaslClient(secured_cluster(sasl_server_max_receive_size="100"))
-    handshake = client.encoded(m.SaslHandshakeRequest(mechanism="PLAIN"), 1)
-    token = client.encoded(m.SaslAuthenticateRequest(auth_bytes=ALICE), 2)
-    client.raw(handshake + token + struct.pack(">i", 1000) + b"\0\3" + b"x" * 498)
-    # Both steps are answered; the following bytes are subject to the limits of authenticated clients.
-    assert len(client.sent) == 2
-    assert (client.principal, client.closed) == ("User:alice", False)
-
-
 # Authenticating again (KIP-368)
 
 
@@ -301,13 +291,6 @@ def test_expired_session_closes_the_connection_at_its_next_request(short_lived):
     short_lived.pass_time(1)
     short_lived.post(metadata(), 9)
     assert (short_lived.sent, short_lived.closed) == ([], True)
-
-
-def test_reauthenticated_session_continues(short_lived):
-    short_lived.pass_time(4000)
-    assert short_lived.log_in().session_lifetime_ms == 5000
-    short_lived.pass_time(4000)
-    assert short_lived.ask(metadata(), 9).brokers
 
 
 def test_reauthentication_after_expiry_is_accepted(short_lived):

@@ -122,20 +122,6 @@ def test_quantiles_cover_the_most_recent_values():
     assert (Durations().quantile(0.5), Durations().mean_ms) == (0, 0)
 
 
-@pytest.mark.parametrize(
-    ("response", "version", "codes"),
-    [
-        (m.FindCoordinatorResponse(error_code=15), 3, [15]),
-        (m.FindCoordinatorResponse(coordinators=[m.FindCoordinatorResponse.Coordinator(error_code=16)]), 4, [16]),
-        # A version without the field sends no error code, so none is counted.
-        (m.FindCoordinatorResponse(error_code=15), 4, []),
-        (m.EndTxnResponse(error_code=-1), 5, [-1]),
-    ],
-)
-def test_error_codes_are_found_in_every_version(response, version, codes):
-    assert list(error_codes(response, version)) == codes
-
-
 @pytest.mark.parametrize("api", SERVED.values(), ids=lambda api: api.name)
 def test_every_response_with_error_codes_is_inspected(api):
     for version in range(api.min_version, api.max_version + 1):
