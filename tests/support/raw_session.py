@@ -212,9 +212,9 @@ class RawSession:
             entry.transactional_id: (entry.producer_id, entry.transaction_state) for entry in answer.transaction_states
         }
 
-    def producers(self, topic: str) -> Any:
-        """Send one DescribeProducers for partition 0 and return its part of the response."""
-        answer = self._ask(0, m.DescribeProducersRequest, topics=[{"name": topic, "partition_indexes": [0]}])
+    def producers(self, topic: str, partition: int = 0) -> Any:
+        """Send one DescribeProducers for a partition and return its part of the response."""
+        answer = self._ask(0, m.DescribeProducersRequest, topics=[{"name": topic, "partition_indexes": [partition]}])
         return answer.topics[0].partitions[0]
 
     def write_marker(
@@ -274,8 +274,10 @@ class RawSession:
         """Send one OffsetFetch and return error code and offset."""
         topics = [{"name": topic, "partition_indexes": [0]}]
         answer = self._ask(7, m.OffsetFetchRequest, group_id=group, topics=topics, require_stable=require_stable)
+        if answer.error_code:
+            return answer.error_code, -1
         part = answer.topics[0].partitions[0]
-        return part.error_code or answer.error_code, part.committed_offset
+        return part.error_code, part.committed_offset
 
     @staticmethod
     def _retry(call: Any, codes: Collection[int]) -> Any:

@@ -1,7 +1,7 @@
 """One transaction on a cluster whose leaders move, with time and markers under the test's control."""
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,28 +12,20 @@ from broker_core.coordinator.journal import JournalRecord
 from broker_core.coordinator.transactions.messages import MarkerOrder
 from broker_core.coordinator.transactions.records import encode_key, encode_value
 from broker_core.errors import ErrorCode
-from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.header import BatchHeader, iter_headers
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ProducerIdentity, TopicPartition
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from broker_core.wire import messages as m
-from tests.support.broker_core.requests import (
-    end_transaction,
-    fetch_request,
-    init_producer,
-    of,
-    offset_commit,
-    produced,
-)
-from tests.support.direct import DirectClient, direct_cluster
+from tests.support.broker_core.kip_world import Connection, Session
+from tests.support.broker_core.requests import fetch_request
+from tests.support.direct import direct_cluster
 from tests.support.messages import filled
+from tests.support.protocols import CLASSIC, END, PRODUCE, TXN_OFFSET_COMMIT, V2, both_ends, both_protocols
+from tests.support.raw_client import RawClient
+from tests.support.raw_session import NOBODY, Identity, record_batch
 
 GROUP, TOPIC = "group", "t"
 PARTITIONS = (TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1))
-CLASSIC, V2 = 1, 2
-# Produce, EndTxn and TxnOffsetCommit as the newest client of each generation sends them.
-PRODUCE, END, OFFSETS = {CLASSIC: 11, V2: 12}, {CLASSIC: 4, V2: 5}, {CLASSIC: 4, V2: 5}
-protocols = pytest.mark.parametrize("protocol", [CLASSIC, V2])
-ends = pytest.mark.parametrize("commit", [True, False])
+protocols, ends = both_protocols, both_ends
 
 
 class MovesWorld:
@@ -59,12 +51,16 @@ class MovesWorld:
         )
         if beside is None:
             self.cluster.controller.create_topic(TOPIC, len(PARTITIONS))
-        self.clients = {broker: DirectClient(self.cluster, broker) for broker in self.cluster.brokers}
+        connections = {broker: Connection(self.cluster, broker) for broker in self.cluster.brokers}
+        self.clients = {broker: connection.direct for broker, connection in connections.items()}
+        self.sessions = {
+            broker: Session(cast(RawClient, connection), transactional_id) for broker, connection in connections.items()
+        }
         self.state_partition = self.cluster.controller.coordinator_partition_of(
             TRANSACTION_STATE_TOPIC, transactional_id
         )
         self.offsets_partition = self.cluster.controller.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, GROUP)
-        self.identity = ProducerIdentity(-1, -1)
+        self.identity = NOBODY
         self._sequences = dict.fromkeys(PARTITIONS, 0)
 
     # Leaders
@@ -108,7 +104,7 @@ class MovesWorld:
             [JournalRecord(encode_key(self.transactional_id), encode_value(image, 1))],
             self.cluster.now_ms,
         )
-        self.identity = image.identity
+        self.identity = Identity(*image.identity)
         self.move(self.state_partition)
 
     def set_level(self, level: int) -> None:
@@ -126,56 +122,31 @@ class MovesWorld:
 
     # Requests; each goes to the current leader unless it names a broker
 
-    def ask_coordinator(self, request: Any, version: int, broker: int | None = None) -> Any:
-        return self.clients[broker or self.coordinator].ask(request, version)
+    def session(self, broker: int | None = None) -> Session:
+        """Return the session with a broker, by default with the transaction coordinator."""
+        return self.sessions[broker or self.coordinator]
 
     def init(self, broker: int | None = None, timeout_ms: int = 60_000) -> ErrorCode:
-        answer = init_producer(self.clients[broker or self.coordinator], self.transactional_id, timeout_ms)
-        if answer.error_code == 0:
-            self._hold(answer)
-        return ErrorCode(answer.error_code)
-
-    def _hold(self, answer: Any) -> None:
-        self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
-        self._sequences = dict.fromkeys(PARTITIONS, 0)
+        error, identity = self.session(broker).init(timeout_ms=timeout_ms)
+        self.go_on_as(identity)
+        return ErrorCode(error)
 
     def add(self, topic_partition: TopicPartition, broker: int | None = None) -> ErrorCode:
-        request = m.AddPartitionsToTxnRequest
-        answer = self.ask_coordinator(
-            filled(
-                request,
-                v3_and_below_transactional_id=self.transactional_id,
-                v3_and_below_producer_id=self.identity.producer_id,
-                v3_and_below_producer_epoch=self.identity.producer_epoch,
-                v3_and_below_topics=[{"name": topic_partition.topic, "partitions": [topic_partition.partition]}],
-            ),
-            3,
-            broker,
-        )
-        return ErrorCode(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
+        [code] = self.session(broker).add(self.identity, topic_partition.topic, topic_partition.partition)
+        return ErrorCode(code)
 
     def produce(
         self, topic_partition: TopicPartition, broker: int | None = None, sequence: int | None = None
     ) -> tuple[ErrorCode, int]:
         """Write one record in the transaction; return error code and offset."""
         used = self._sequences.get(topic_partition, 0) if sequence is None else sequence
-        batch = build_batch(
-            [NewRecord(None, b"x", (), self.cluster.now_ms)],
-            base_sequence=used,
-            is_transactional=True,
-            **of(self.identity),
+        batch = record_batch([b"x"], self.identity, used, timestamp_ms=self.cluster.now_ms)
+        error, offset = self.session(broker or self.leader(topic_partition)).produce(
+            topic_partition.topic, batch, version=PRODUCE[self.protocol], partition=topic_partition.partition
         )
-        part = produced(
-            self.clients[broker or self.leader(topic_partition)],
-            batch,
-            topic=topic_partition.topic,
-            partition=topic_partition.partition,
-            transactional_id=self.transactional_id,
-            version=PRODUCE[self.protocol],
-        )
-        if part.error_code == 0:
+        if not error:
             self._sequences[topic_partition] = used + 1
-        return ErrorCode(part.error_code), part.base_offset
+        return ErrorCode(error), offset
 
     def write(self, *topic_partitions: TopicPartition) -> None:
         """Write a record to each partition, as the client's protocol requires."""
@@ -187,42 +158,30 @@ class MovesWorld:
     def commit_offset(self, offset: int, broker: int | None = None) -> ErrorCode:
         """Commit an offset of partition 0 in the transaction."""
         if self.protocol == CLASSIC:
-            fields = {"transactional_id": self.transactional_id, "group_id": GROUP, **of(self.identity)}
-            assert self.ask_coordinator(m.AddOffsetsToTxnRequest(**fields), 3).error_code == 0
-        answer = self.clients[broker or self.leader(self.offsets_partition)].ask(
-            offset_commit(self.identity, offset, group=GROUP, transactional_id=self.transactional_id),
-            OFFSETS[self.protocol],
-        )
-        return ErrorCode(answer.topics[0].partitions[0].error_code)
+            assert self.session().add_offsets(self.identity, GROUP) == 0
+        session, version = self.session(broker or self.leader(self.offsets_partition)), TXN_OFFSET_COMMIT[self.protocol]
+        return ErrorCode(session.commit_in_transaction(self.identity, GROUP, TOPIC, offset, version=version))
 
     def committed(self, broker: int | None = None) -> tuple[ErrorCode, int]:
         """Return the committed offset that a consumer with require_stable gets."""
-        request = m.OffsetFetchRequest
-        answer = self.clients[broker or self.leader(self.offsets_partition)].ask(
-            filled(request, group_id=GROUP, topics=[{"name": TOPIC, "partition_indexes": [0]}], require_stable=True), 7
-        )
-        if answer.error_code:
-            return ErrorCode(answer.error_code), -1
-        part = answer.topics[0].partitions[0]
-        return ErrorCode(part.error_code), part.committed_offset
+        session = self.session(broker or self.leader(self.offsets_partition))
+        error, offset = session.committed(GROUP, TOPIC, require_stable=True)
+        return ErrorCode(error), offset
 
-    def end(self, *, commit: bool, broker: int | None = None) -> tuple[ErrorCode, ProducerIdentity]:
+    def end(self, *, commit: bool, broker: int | None = None) -> tuple[ErrorCode, Identity]:
         """End the transaction; the producer id and epoch of the response, if any, are not used yet."""
-        client = self.clients[broker or self.coordinator]
-        fields = {"version": END[self.protocol], "transactional_id": self.transactional_id}
-        answer = end_transaction(client, self.identity, commit=commit, **fields)
-        return ErrorCode(answer.error_code), ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        error, following = self.session(broker).end(self.identity, commit=commit, version=END[self.protocol])
+        return ErrorCode(error), following
 
-    def go_on_as(self, identity: ProducerIdentity) -> None:
-        """Use the producer id and epoch of an EndTxn response, if the protocol has them."""
+    def go_on_as(self, identity: Identity) -> None:
+        """Use the producer id and epoch of a response, if it has them."""
         if identity.producer_id >= 0:
             self.identity = identity
             self._sequences = dict.fromkeys(PARTITIONS, 0)
 
     def state(self, broker: int | None = None) -> str:
         """Return the state of the id, or the name of the error code."""
-        request = m.DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
-        [found] = self.ask_coordinator(request, 0, broker).transaction_states
+        found = self.session(broker).describe()
         return ErrorCode(found.error_code).name if found.error_code else str(found.transaction_state)
 
     def found_coordinators(self, broker: int) -> list[tuple[ErrorCode, int]]:
@@ -263,22 +222,14 @@ class MovesWorld:
 
     def described_open(self, topic_partition: TopicPartition, broker: int) -> list[int]:
         """Return the first offsets of the open transactions in a partition according to a broker."""
-        answer = self.clients[broker].ask(
-            filled(
-                m.DescribeProducersRequest,
-                topics=[{"name": topic_partition.topic, "partition_indexes": [topic_partition.partition]}],
-            ),
-            0,
-        )
-        producers = answer.topics[0].partitions[0].active_producers
+        producers = self.session(broker).producers(topic_partition.topic, topic_partition.partition).active_producers
         return [each.current_txn_start_offset for each in producers if each.current_txn_start_offset >= 0]
 
     # What readers see
 
     def fetched(self, topic_partition: TopicPartition, isolation: int, broker: int | None = None) -> Any:
-        fields = {"isolation_level": isolation, "min_bytes": 0}
-        request = fetch_request(topic_partition.topic, {"partition": topic_partition.partition}, **fields)
-        return self.clients[broker or self.leader(topic_partition)].ask(request, 11).responses[0].partitions[0]
+        session = self.session(broker or self.leader(topic_partition))
+        return session.fetch(topic_partition.topic, 0, isolation=isolation, partition=topic_partition.partition)
 
     def markers(self, topic_partition: TopicPartition) -> list[BatchHeader]:
         """Return the headers of the markers in a partition."""

@@ -10,12 +10,10 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity
-from tests.support.broker_core.moves_world import CLASSIC, PARTITIONS, V2, MovesWorld, holding_markers
+from tests.support.broker_core.moves_world import CLASSIC, PARTITIONS, V2, MovesWorld, ends, holding_markers, protocols
 
 E = ErrorCode
 changes = pytest.mark.parametrize(("level", "later"), list(permutations((0, 1, 2), 2)))
-protocols = pytest.mark.parametrize("protocol", [CLASSIC, V2])
-ends = pytest.mark.parametrize("commit", [True, False])
 
 
 def begun(protocol: int, level: int) -> MovesWorld:

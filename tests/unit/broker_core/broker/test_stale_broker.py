@@ -89,15 +89,7 @@ def test_stale_broker_describes_the_old_state_of_a_transaction() -> None:
     part(world)
     world.write(P0)
     assert (world.state(OTHER), world.state(STALE)) == ("Ongoing", "CompleteCommit")
-    listed = {
-        broker: [
-            each.transaction_state
-            for each in client.ask(
-                m.ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 0
-            ).transaction_states
-        ]
-        for broker, client in world.clients.items()
-    }
+    listed = {broker: [state for _, state in session.list().values()] for broker, session in world.sessions.items()}
     assert listed == {STALE: ["CompleteCommit"], OTHER: ["Ongoing"]}
     join(world)
     assert world.state() == "Ongoing"

@@ -13,9 +13,10 @@ from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, coordinator_partition, java_string_hash
 from broker_core.wire import messages as m
 from tests.support.broker_core.moves_world import PARTITIONS, MovesWorld
-from tests.support.broker_core.requests import described_state, end_transaction, init_producer, of, write_marker
+from tests.support.broker_core.requests import described_state, end_transaction, init_producer, of
 from tests.support.direct import DirectClient, direct_cluster
 from tests.support.messages import filled
+from tests.support.raw_session import Identity
 
 E = ErrorCode
 P0 = PARTITIONS[0]
@@ -26,10 +27,6 @@ def world() -> MovesWorld:
     world = MovesWorld()
     assert world.init() is E.NONE
     return world
-
-
-def other_than(world: MovesWorld, broker: int) -> DirectClient:
-    return world.clients[3 - broker]
 
 
 # Hashing (rules B.2)
@@ -89,10 +86,10 @@ def test_state_topic_has_kafka_settings() -> None:
     [
         (0, {}, True),
         (1, {}, True),
-        (1, {"duration_filter": 10_000}, False),
-        (2, {"duration_filter": 4_000}, True),
-        (2, {"transactional_id_pattern": "i.*"}, True),
-        (2, {"transactional_id_pattern": "x.*"}, False),
+        (1, {"duration_ms": 10_000}, False),
+        (2, {"duration_ms": 4_000}, True),
+        (2, {"pattern": "i.*"}, True),
+        (2, {"pattern": "x.*"}, False),
     ],
 )
 def test_list_transactions_version_supports_its_own_filters(
@@ -100,10 +97,7 @@ def test_list_transactions_version_supports_its_own_filters(
 ) -> None:
     world.write()
     world.cluster.advance(world.cluster.now_ms + 5_000)
-    answer = world.ask_coordinator(
-        m.ListTransactionsRequest(state_filters=[], producer_id_filters=[], **fields), version
-    )
-    assert [state.transactional_id for state in answer.transaction_states] == (["id"] if kept else [])
+    assert list(world.session().list(version=version, **fields)) == (["id"] if kept else [])
 
 
 # Rules A.13 receiver/4, A.13 receiver/5 and C.6/1.
@@ -113,9 +107,9 @@ def test_marker_is_refused_by_a_broker_that_does_not_lead_the_partition(world: M
     # A broker that hosts the partition but does not lead it refuses the marker; errors of the group coordinator
     # become the same code.
     for topic_partition in (P0, world.offsets_partition):
-        client = other_than(world, world.leader(topic_partition))
-        identity = (world.identity.producer_id, 5)
-        code = write_marker(client, topic_partition, *identity, commit=True, coordinator_epoch=9)
+        session, identity = world.sessions[3 - world.leader(topic_partition)], Identity(world.identity.producer_id, 5)
+        topic, partition = topic_partition
+        code = session.write_marker(topic, identity, commit=True, coordinator_epoch=9, partition=partition)
         assert code == E.NOT_LEADER_OR_FOLLOWER
     assert world.outcome(P0) == (False, 0)
     assert world.committed()[0] is E.UNSTABLE_OFFSET_COMMIT
