@@ -11,7 +11,8 @@ import pytest
 from broker_core.errors import ErrorCode
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
 from broker_core.wire import messages as m
-from tests.support.broker_core.share_moves_world import GROUP, TOPIC, Acquired, ShareMovesWorld
+from tests.support.broker_core.share_moves_world import GROUP, TOPIC, ShareMovesWorld
+from tests.support.share_session import Range
 from tests.support.short_form import chosen
 from tests.support.simulated.disk import PowerLoss, SimulatedDisk
 from tests.support.simulated.faults import FaultCounts
@@ -63,7 +64,7 @@ def _prune(world: ShareMovesWorld) -> None:
 
 def _joined(world: ShareMovesWorld) -> None:
     world.join()
-    assert world.fetch().acquired == [Acquired(0, 4)]
+    assert world.fetch().acquired == [Range(0, 4)]
 
 
 def _emptied(world: ShareMovesWorld) -> None:
@@ -104,7 +105,7 @@ def test_state_of_a_share_group_survives_power_loss(before: Action, action: Acti
         world.restart(disk)
         world.join("heir")
         found = world.fetch("heir")
-        assert (found.error, found.acquired) == (E.NONE, [Acquired(0, 4)]), f"after {operations} operations"
+        assert (found.error, found.acquired) == (E.NONE, [Range(0, 4)]), f"after {operations} operations"
         if not failed:
             assert operations > 1, "the action did not touch the disk"
             return

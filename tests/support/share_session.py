@@ -49,11 +49,11 @@ class Range(NamedTuple):
 class ShareMember:
     """One connection of one member of a share group that reads partition 0 of a topic."""
 
-    def __init__(self, client: Connection, group: str, topic: str) -> None:
+    def __init__(self, client: Connection, group: str, topic: str, member_id: str | None = None) -> None:
         self.client = client
         self.group = group
         self.topic = topic
-        self.member_id = str(uuid4())
+        self.member_id = member_id or str(uuid4())
         self.epoch = 0
         self.session_epoch = 0
         described = client.send(

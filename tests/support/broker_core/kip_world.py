@@ -31,12 +31,15 @@ def batch(
 class Connection:
     """One client's connection to one broker."""
 
-    def __init__(self, cluster: Cluster, broker_id: int = 1) -> None:
-        self.direct = DirectClient(cluster, broker_id)
+    def __init__(self, cluster: Cluster, broker_id: int = 1, **options: Any) -> None:
+        self.direct = DirectClient(cluster, broker_id, **options)
 
     def send(self, request: Any, version: int) -> Any:
         """Send a request and return its response, which must be there at once."""
         return self.direct.ask(request, version)
+
+    def close(self) -> None:
+        """Close nothing."""
 
 
 class Session(RawSession):

@@ -14,29 +14,21 @@ from broker_core.features.share_groups.states.state import SharePartitionKey, Sh
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TopicPartition
 from broker_core.wire import messages as m
+from tests.support.broker_core.kip_world import Connection
 from tests.support.broker_core.requests import produced
 from tests.support.direct import DirectClient, direct_cluster
-from tests.support.messages import filled
+from tests.support.share_session import ACCEPT, RENEW, Range, ShareMember
 
 GROUP, TOPIC, MEMBER = "group", "t", "member"
 PLACE = TopicPartition(TOPIC, 0)
-ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 LOCK_MS = 30_000
-
-
-class Acquired(NamedTuple):
-    """A range of offsets, and how often it was delivered."""
-
-    first: int
-    last: int
-    delivery_count: int = 1
 
 
 class Fetched(NamedTuple):
     """The response for the partition, with its leader as the response names it."""
 
     error: ErrorCode
-    acquired: list[Acquired]
+    acquired: list[Range]
     leader: tuple[int, int]
     endpoints: list[int]
 
@@ -65,16 +57,14 @@ class ShareMovesWorld:
         self.group_place = find(CONSUMER_OFFSETS_TOPIC, GROUP)
         self.state_place = find(SHARE_GROUP_STATE_TOPIC, coordinator_key(self.key))
         self.epochs: dict[str, int] = {}
-        # By member and broker: the connection, and the next epoch of the session.
-        self._clients: dict[tuple[str, int], DirectClient] = {}
-        self._sessions: dict[tuple[str, int], int] = {}
+        # By member and broker.
+        self._members: dict[tuple[str, int], ShareMember] = {}
         self.write(5)
 
     def restart(self, storage: Any) -> None:
         """Start the cluster again from its files; all connections are lost."""
         self.cluster = direct_cluster(storage, brokers=2, settings=self._settings, now_ms=self.cluster.now_ms)
-        self._clients.clear()
-        self._sessions.clear()
+        self._members.clear()
         self.epochs.clear()
 
     def settle(self) -> None:
@@ -100,11 +90,19 @@ class ShareMovesWorld:
         batch = build_batch(records)
         assert produced(self.client(self.leader(), "producer"), batch, version=11).error_code == 0
 
+    def _member(self, broker: int, member: str) -> ShareMember:
+        """Return a member with its connection to a broker."""
+        found = self._members.get((member, broker))
+        if found is None:
+            connection = Connection(self.cluster, broker, interceptor=self._interceptor)
+            found = self._members[member, broker] = ShareMember(connection, GROUP, TOPIC, member)
+        return found
+
     def client(self, broker: int, member: str = MEMBER) -> DirectClient:
         """Return a member's connection to a broker."""
-        return self._clients.setdefault(
-            (member, broker), DirectClient(self.cluster, broker, interceptor=self._interceptor)
-        )
+        connection = self._member(broker, member).client
+        assert isinstance(connection, Connection)
+        return connection.direct
 
     @property
     def coordinator_client(self) -> DirectClient:
@@ -138,32 +136,15 @@ class ShareMovesWorld:
 
     def fetch(self, member: str = MEMBER, broker: int | None = None) -> Fetched:
         """Fetch from a broker without waiting."""
-        place = (member, broker or self.leader())
-        request = filled(
-            m.ShareFetchRequest,
-            group_id=GROUP,
-            member_id=member,
-            share_session_epoch=self._sessions.get(place, 0),
-            max_wait_ms=0,
-            min_bytes=1,
-            max_bytes=1 << 20,
-            max_records=500,
-            batch_size=500,
-            topics=[{"topic_id": self.topic_id, "partitions": [{"partition_index": 0}]}],
-            forgotten_topics_data=[],
-        )
-        answer = self.client(place[1], member).ask(request, 2)
+        answer = self._member(broker or self.leader(), member).fetch(wait_ms=0)
         if answer.error_code:
             return Fetched(ErrorCode(answer.error_code), [], (0, 0), [])
-        self._sessions[place] = self._sessions.get(place, 0) + 1
         parts = [part for topic in answer.responses for part in topic.partitions]
         endpoints = [endpoint.node_id for endpoint in answer.node_endpoints]
         if not parts:
             return Fetched(ErrorCode.NONE, [], (0, 0), endpoints)
         [part] = parts
-        acquired = [
-            Acquired(each.first_offset, each.last_offset, each.delivery_count) for each in part.acquired_records
-        ]
+        acquired = [Range(each.first_offset, each.last_offset, each.delivery_count) for each in part.acquired_records]
         leader = (part.current_leader.leader_id, part.current_leader.leader_epoch)
         return Fetched(ErrorCode(part.error_code), acquired, leader, endpoints)
 
@@ -171,22 +152,8 @@ class ShareMovesWorld:
         self, first: int, last: int, kind: int = ACCEPT, *, member: str = MEMBER, broker: int | None = None
     ) -> ErrorCode:
         """Acknowledge a range; return the error of the request or of the partition."""
-        place = (member, broker or self.leader())
-        batch = {"first_offset": first, "last_offset": last, "acknowledge_types": [kind]}
-        partition = {"partition_index": 0, "acknowledgement_batches": [batch]}
-        request = filled(
-            m.ShareAcknowledgeRequest,
-            group_id=GROUP,
-            member_id=member,
-            share_session_epoch=self._sessions.get(place, 0),
-            is_renew_ack=kind == RENEW,
-            topics=[{"topic_id": self.topic_id, "partitions": [partition]}],
-        )
-        answer = self.client(place[1], member).ask(request, 2)
-        if answer.error_code:
-            return ErrorCode(answer.error_code)
-        self._sessions[place] += 1
-        return ErrorCode(answer.responses[0].partitions[0].error_code)
+        session = self._member(broker or self.leader(), member)
+        return ErrorCode(session.acknowledge(first, last, kind, is_renewal=kind == RENEW))
 
     # State
 

@@ -11,18 +11,8 @@ from broker_core.broker.monitoring.metrics import take_metrics
 from broker_core.errors import ErrorCode
 from broker_core.features.share_groups.metrics import NAME, ROWS, ShareMetrics, SharePartitionId, SharePartitionMetrics
 from broker_core.server.metrics_endpoint import families
-from tests.support.broker_core.share_moves_world import (
-    ACCEPT,
-    GROUP,
-    LOCK_MS,
-    MEMBER,
-    PLACE,
-    REJECT,
-    RELEASE,
-    RENEW,
-    Acquired,
-    ShareMovesWorld,
-)
+from tests.support.broker_core.share_moves_world import GROUP, LOCK_MS, MEMBER, PLACE, ShareMovesWorld
+from tests.support.share_session import ACCEPT, REJECT, RELEASE, RENEW, Range
 
 E = ErrorCode
 ID = SharePartitionId(GROUP, PLACE.topic, PLACE.partition)
@@ -49,7 +39,7 @@ def test_groups_are_counted_by_state(world: ShareMovesWorld):
 
 def test_records_in_flight_are_counted(world: ShareMovesWorld):
     assert shares(world).partitions == {}
-    assert world.fetch().acquired == [Acquired(0, 4)]
+    assert world.fetch().acquired == [Range(0, 4)]
     assert shares(world).partitions == {ID: SharePartitionMetrics(in_flight=5, batches=1, acquired=5)}
     assert world.acknowledge(1, 2) is E.NONE
     assert shares(world).partitions == {ID: SharePartitionMetrics(in_flight=5, batches=1, acquired=3)}
@@ -60,17 +50,17 @@ def test_records_in_flight_are_counted(world: ShareMovesWorld):
 
 
 def test_old_leader_counts_nothing(world: ShareMovesWorld):
-    assert world.fetch().acquired == [Acquired(0, 4)]
+    assert world.fetch().acquired == [Range(0, 4)]
     old, _ = world.move(PLACE)
     assert shares(world).partitions == {}
     assert world.in_memory(old) is not None, "a reading changes nothing"
-    assert world.fetch().acquired == [Acquired(0, 4)]
+    assert world.fetch().acquired == [Range(0, 4)]
     assert shares(world).partitions == {ID: SharePartitionMetrics(in_flight=5, batches=1, acquired=5)}
 
 
 def test_acknowledged_records_are_counted_by_type(world: ShareMovesWorld):
     assert shares(world).acknowledgments == NOTHING
-    assert world.fetch().acquired == [Acquired(0, 4)]
+    assert world.fetch().acquired == [Range(0, 4)]
     assert world.acknowledge(0, 1, ACCEPT) is E.NONE
     assert world.acknowledge(2, 2, REJECT) is E.NONE
     assert world.acknowledge(3, 3, RENEW) is E.NONE
@@ -82,19 +72,19 @@ def test_acknowledged_records_are_counted_by_type(world: ShareMovesWorld):
 
 
 def test_ended_locks_are_counted_by_record(world: ShareMovesWorld):
-    assert world.fetch().acquired == [Acquired(0, 4)]
+    assert world.fetch().acquired == [Range(0, 4)]
     assert world.acknowledge(2, 2) is E.NONE
     world.pass_ms(LOCK_MS - 1)
     assert shares(world).lock_timeouts == {}
     world.pass_ms(1)
     assert shares(world).lock_timeouts == {ID: 4}
-    assert world.fetch().acquired == [Acquired(0, 1, 2), Acquired(3, 4, 2)]
+    assert world.fetch().acquired == [Range(0, 1, 2), Range(3, 4, 2)]
     world.pass_ms(LOCK_MS)
     assert shares(world).lock_timeouts == {ID: 8}
 
 
 def test_prometheus_has_kafkas_names(world: ShareMovesWorld):
-    assert world.fetch(MEMBER).acquired == [Acquired(0, 4)]
+    assert world.fetch(MEMBER).acquired == [Range(0, 4)]
     assert world.acknowledge(0, 0, REJECT) is E.NONE
     world.pass_ms(LOCK_MS)
     registry = CollectorRegistry(auto_describe=False)

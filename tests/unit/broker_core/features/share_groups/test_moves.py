@@ -6,16 +6,8 @@ Rules K.4 and K.6. All brokers share the logs, so a move changes which broker de
 import pytest
 
 from broker_core.errors import ErrorCode
-from tests.support.broker_core.share_moves_world import (
-    ACCEPT,
-    LOCK_MS,
-    MEMBER,
-    PLACE,
-    REJECT,
-    RELEASE,
-    Acquired,
-    ShareMovesWorld,
-)
+from tests.support.broker_core.share_moves_world import LOCK_MS, MEMBER, PLACE, ShareMovesWorld
+from tests.support.share_session import ACCEPT, REJECT, RELEASE, Range
 
 E = ErrorCode
 
@@ -30,32 +22,32 @@ def world() -> ShareMovesWorld:
 
 # Rule K.6/1.
 def test_new_leader_delivers_what_was_acquired_again(world: ShareMovesWorld):
-    assert world.fetch().acquired == [Acquired(0, 4)]
+    assert world.fetch().acquired == [Range(0, 4)]
     assert world.acknowledge(0, 0, ACCEPT) is E.NONE
     assert world.acknowledge(1, 1, REJECT) is E.NONE
     assert world.acknowledge(3, 3, RELEASE) is E.NONE
     world.move(PLACE)
     # The release was recorded with its delivery count; acquisitions are not recorded, and count again from there.
-    assert world.fetch().acquired == [Acquired(2, 2), Acquired(3, 3, 2), Acquired(4, 4)]
+    assert world.fetch().acquired == [Range(2, 2), Range(3, 3, 2), Range(4, 4)]
 
 
 # Rule K.6/2.
 @pytest.mark.parametrize("kind", [ACCEPT, RELEASE, REJECT])
 def test_late_acknowledgment_to_the_old_leader_is_refused(world: ShareMovesWorld, kind: int):
-    assert world.fetch().acquired == [Acquired(0, 4)]
+    assert world.fetch().acquired == [Range(0, 4)]
     old, _ = world.move(PLACE)
     assert world.acknowledge(0, 4, kind, broker=old) is E.UNKNOWN_TOPIC_OR_PARTITION
-    assert world.fetch().acquired == [Acquired(0, 4)]
+    assert world.fetch().acquired == [Range(0, 4)]
     assert world.acknowledge(0, 4, ACCEPT) is E.NONE
     assert world.open_offsets() == []
 
 
 # Rule K.6/2.
 def test_acknowledgment_to_the_new_leader_needs_its_own_acquisition(world: ShareMovesWorld):
-    assert world.fetch().acquired == [Acquired(0, 4)]
+    assert world.fetch().acquired == [Range(0, 4)]
     world.move(PLACE)
     assert world.acknowledge(0, 4) is E.INVALID_SHARE_SESSION_EPOCH
-    assert world.fetch("heir").acquired == [Acquired(0, 4)]
+    assert world.fetch("heir").acquired == [Range(0, 4)]
     assert world.fetch().acquired == []
     assert world.acknowledge(0, 4) is E.INVALID_RECORD_STATE
     assert world.acknowledge(0, 4, member="heir") is E.NONE
@@ -63,7 +55,7 @@ def test_acknowledgment_to_the_new_leader_needs_its_own_acquisition(world: Share
 
 # Rule K.6/3.
 def test_old_leader_names_the_new_one(world: ShareMovesWorld):
-    assert world.fetch().acquired == [Acquired(0, 4)]
+    assert world.fetch().acquired == [Range(0, 4)]
     old, new = world.move(PLACE)
     found = world.fetch(broker=old)
     assert (found.error, found.leader[0], found.endpoints) == (E.NOT_LEADER_OR_FOLLOWER, new, [new])
@@ -72,10 +64,10 @@ def test_old_leader_names_the_new_one(world: ShareMovesWorld):
 
 # Rules K.4/7 and K.6/4.
 def test_old_leader_that_has_not_learned_of_the_move_is_fenced(world: ShareMovesWorld):
-    assert world.fetch().acquired == [Acquired(0, 4)]
+    assert world.fetch().acquired == [Range(0, 4)]
     old, new = world.move(PLACE)
     # The new leader has read the state, and so fenced the earlier leader epoch.
-    assert world.fetch().acquired == [Acquired(0, 4)]
+    assert world.fetch().acquired == [Range(0, 4)]
     zombie = world.in_memory(old)
     assert zombie is not None
     assert zombie.leader_epoch < world.state().leader_epoch
@@ -89,10 +81,10 @@ def test_old_leader_that_has_not_learned_of_the_move_is_fenced(world: ShareMoves
 # Rules K.3/4 and K.6/1.
 def test_delivery_count_limit_holds_over_moves_of_released_records():
     world = ShareMovesWorld(settings={"group.share.delivery.count.limit": "2"}).join()
-    assert world.fetch().acquired == [Acquired(0, 4)]
+    assert world.fetch().acquired == [Range(0, 4)]
     assert world.acknowledge(0, 4, RELEASE) is E.NONE
     world.move(PLACE)
-    assert world.fetch().acquired == [Acquired(0, 4, 2)]
+    assert world.fetch().acquired == [Range(0, 4, 2)]
     assert world.acknowledge(0, 4, RELEASE) is E.NONE
     world.move(PLACE)
     assert world.fetch().acquired == []
@@ -101,21 +93,21 @@ def test_delivery_count_limit_holds_over_moves_of_released_records():
 
 # Rule K.6/1.
 def test_leader_that_returns_reads_the_state_again(world: ShareMovesWorld):
-    assert world.fetch().acquired == [Acquired(0, 4)]
+    assert world.fetch().acquired == [Range(0, 4)]
     world.move(PLACE)
-    assert world.fetch("heir").acquired == [Acquired(0, 4)]
+    assert world.fetch("heir").acquired == [Range(0, 4)]
     assert world.acknowledge(0, 2, ACCEPT, member="heir") is E.NONE
     world.move(PLACE)
     assert world.acknowledge(0, 4, RELEASE) is E.UNKNOWN_TOPIC_OR_PARTITION
-    assert world.fetch().acquired == [Acquired(3, 4)]
+    assert world.fetch().acquired == [Range(3, 4)]
 
 
 # Rule K.6/1.
 def test_lock_of_the_old_leader_does_not_end_at_the_new_one(world: ShareMovesWorld):
-    assert world.fetch().acquired == [Acquired(0, 4)]
+    assert world.fetch().acquired == [Range(0, 4)]
     world.pass_ms(LOCK_MS - 1)
     world.move(PLACE)
-    assert world.fetch("heir").acquired == [Acquired(0, 4)]
+    assert world.fetch("heir").acquired == [Range(0, 4)]
     world.pass_ms(1)
     assert world.acknowledge(0, 4, member="heir") is E.NONE, "the lock of the old leader ended meanwhile"
     assert world.open_offsets() == []
@@ -126,7 +118,7 @@ def test_lock_of_the_old_leader_does_not_end_at_the_new_one(world: ShareMovesWor
 
 # Rule K.6/5.
 def test_share_coordinator_move_keeps_acquisitions_and_states(world: ShareMovesWorld):
-    assert world.fetch().acquired == [Acquired(0, 4)]
+    assert world.fetch().acquired == [Range(0, 4)]
     assert world.acknowledge(0, 1) is E.NONE
     before = world.state()
     world.move(world.state_place)
@@ -137,7 +129,7 @@ def test_share_coordinator_move_keeps_acquisitions_and_states(world: ShareMovesW
 
 # Rule K.6/6.
 def test_acknowledgment_without_a_share_coordinator_is_undone(world: ShareMovesWorld):
-    assert world.fetch().acquired == [Acquired(0, 4)]
+    assert world.fetch().acquired == [Range(0, 4)]
     owner = world.leader(world.state_place)
     world.cluster.controller.lose_leader(world.state_place)
     world.settle()
@@ -150,11 +142,11 @@ def test_acknowledgment_without_a_share_coordinator_is_undone(world: ShareMovesW
 
 # Rule K.6/6.
 def test_lock_ends_without_a_share_coordinator(world: ShareMovesWorld):
-    assert world.fetch().acquired == [Acquired(0, 4)]
+    assert world.fetch().acquired == [Range(0, 4)]
     owner = world.leader(world.state_place)
     world.cluster.controller.lose_leader(world.state_place)
     world.pass_ms(LOCK_MS)
-    assert world.fetch("heir").acquired == [Acquired(0, 4, 2)]
+    assert world.fetch("heir").acquired == [Range(0, 4, 2)]
     world.cluster.controller.elect(world.state_place, owner)
     world.settle()
     assert world.acknowledge(0, 4, member="heir") is E.NONE
@@ -162,14 +154,14 @@ def test_lock_ends_without_a_share_coordinator(world: ShareMovesWorld):
 
 # Rule K.6/6.
 def test_new_leader_without_a_share_coordinator_gives_nothing(world: ShareMovesWorld):
-    assert world.fetch().acquired == [Acquired(0, 4)]
+    assert world.fetch().acquired == [Range(0, 4)]
     owner = world.leader(world.state_place)
     world.cluster.controller.lose_leader(world.state_place)
     world.move(PLACE)
     assert world.fetch().error is E.COORDINATOR_NOT_AVAILABLE
     world.cluster.controller.elect(world.state_place, owner)
     world.settle()
-    assert world.fetch().acquired == [Acquired(0, 4)]
+    assert world.fetch().acquired == [Range(0, 4)]
 
 
 # The group coordinator
@@ -177,7 +169,7 @@ def test_new_leader_without_a_share_coordinator_gives_nothing(world: ShareMovesW
 
 # Rule K.6/7.
 def test_group_coordinator_move_keeps_members_and_acquisitions(world: ShareMovesWorld):
-    assert world.fetch().acquired == [Acquired(0, 4)]
+    assert world.fetch().acquired == [Range(0, 4)]
     old, new = world.move(world.group_place)
     assert world.heartbeat(broker=old).error_code == E.NOT_COORDINATOR
     answer = world.heartbeat(broker=new)
