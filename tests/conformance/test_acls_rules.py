@@ -9,7 +9,7 @@ from broker_core.security.acls import CLUSTER_NAME, Operation, PatternType, Perm
 from broker_core.wire import messages as m
 from tests.support.clients import unique
 from tests.support.guarded_kafka import Stage, create_acls, delete_acls, list_acls
-from tests.support.messages import EVERY_ACL, filled
+from tests.support.messages import EVERY_ACL, filled, offsets_request
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import NOBODY, record_batch
 from tests.support.waiting import wait_until
@@ -22,9 +22,7 @@ HERE = "127.0.0.1"
 
 def may(stage: Stage) -> tuple[bool, bool]:
     """Return whether the user may describe and read the topic."""
-    topics = [{"name": stage.topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}]
-    request = filled(m.ListOffsetsRequest, replica_id=-1, isolation_level=1, topics=topics)
-    described = stage.client.send(request, 7)
+    described = stage.client.send(offsets_request(stage.topic, isolation=1), 7)
     read = stage.session.producers(stage.topic)
     return described.topics[0].partitions[0].error_code == 0, read.error_code == 0
 

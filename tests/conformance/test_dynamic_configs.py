@@ -9,9 +9,9 @@ from kafka.protocol.admin import AlterConfigsRequest, ListConfigResourcesRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 
 from broker_core.errors import ErrorCode
-from broker_core.wire.messages import ConsumerGroupHeartbeatRequest
 from tests.support.both_brokers import Kafka
 from tests.support.clients import DEADLINE_S, make_producer, make_topic, unique
+from tests.support.messages import consumer_join
 from tests.support.raw_client import RawClient
 from tests.support.restartable import Restartable
 from tests.support.setting_changes import Change, change, describe
@@ -199,18 +199,7 @@ def test_the_older_request_replaces_all_settings(client: RawClient, version: int
 def heartbeat_interval_ms(client: RawClient, group: str) -> int:
     """Join a group with a new member; return the interval that the coordinator answers."""
     client.send(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 4)
-    request = ConsumerGroupHeartbeatRequest(
-        group_id=group,
-        member_id=unique("member"),
-        member_epoch=0,
-        instance_id=None,
-        rack_id=None,
-        rebalance_timeout_ms=60_000,
-        subscribed_topic_names=[],
-        server_assignor=None,
-        topic_partitions=[],
-    )
-    answer = client.send(request, 1)
+    answer = client.send(consumer_join(group, member_id=unique("member")), 1)
     assert answer.error_code == ErrorCode.NONE
     interval_ms: int = answer.heartbeat_interval_ms
     return interval_ms

@@ -8,6 +8,7 @@ from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
 from tests.support.both_brokers import Kafka
 from tests.support.clients import make_topic, unique
+from tests.support.messages import consumer_join
 from tests.support.raw_client import RawClient
 
 LONGEST = 32_767
@@ -28,24 +29,12 @@ def join(group: str, instance_id: str | None = None) -> Any:
     )
 
 
-def consumer_heartbeat(group: str, *, member_id: str = "m", regex: str | None = None) -> Any:
-    return m.ConsumerGroupHeartbeatRequest(
-        group_id=group,
-        member_id=member_id,
-        member_epoch=0,
-        rebalance_timeout_ms=10_000,
-        subscribed_topic_names=[],
-        subscribed_topic_regex=regex,
-        topic_partitions=[],
-    )
-
-
 @pytest.mark.parametrize(
     ("version", "make"),
     [
         (9, lambda group: join(group, TOO_LONG)),
-        (1, lambda group: consumer_heartbeat(group, regex=TOO_LONG)),
-        (1, lambda group: consumer_heartbeat(group, member_id=TOO_LONG)),
+        (1, lambda group: consumer_join(group, subscribed_topic_regex=TOO_LONG)),
+        (1, lambda group: consumer_join(group, member_id=TOO_LONG)),
         (0, lambda group: m.DescribeTransactionsRequest(transactional_ids=[group, TOO_LONG])),
     ],
     ids=["instance id", "expression", "member id", "one of several"],
@@ -64,5 +53,5 @@ def test_string_that_is_too_long_closes_the_connection(kafka: Kafka, version: in
 
 def test_longest_regular_expression_is_evaluated(kafka: Kafka, client: RawClient):
     make_topic(kafka)
-    answer = client.send(consumer_heartbeat(unique("group"), member_id="m" * 36, regex="x" * LONGEST), 1)
+    answer = client.send(consumer_join(unique("group"), member_id="m" * 36, subscribed_topic_regex="x" * LONGEST), 1)
     assert answer.error_code in (ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)

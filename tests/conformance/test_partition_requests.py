@@ -1,8 +1,7 @@
 """Single requests to one partition: sequences, epochs, unannounced transactions, aborted list, stale leaders."""
 
-from kafka.protocol.consumer import ListOffsetsRequest
-
 from tests.support.clients import READ_UNCOMMITTED, Kafka, end_offset, make_topic, unique, values_to_end
+from tests.support.messages import offsets_request
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import NOBODY, Identity, RawSession, record_batch
 from tests.support.waiting import wait_until
@@ -87,11 +86,7 @@ def test_fetch_lists_the_aborted_transactions(kafka: Kafka, session: RawSession)
 def list_offset(
     client: RawClient, topic: str, timestamp: int, *, version: int, leader_epoch: int = -1
 ) -> tuple[int, int]:
-    request = ListOffsetsRequest
-    topics = request.ListOffsetsTopic
-    part = topics.ListOffsetsPartition(partition_index=0, current_leader_epoch=leader_epoch, timestamp=timestamp)
-    asked = request(replica_id=-1, isolation_level=0, topics=[topics(name=topic, partitions=[part])])
-    answer = client.send(asked, version)
+    answer = client.send(offsets_request(topic, timestamp=timestamp, leader_epoch=leader_epoch), version)
     found = answer.topics[0].partitions[0]
     return found.error_code, found.offset
 

@@ -7,6 +7,7 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
+from tests.support.broker_core.requests import produce
 from tests.support.clients import unique
 from tests.support.messages import creation
 from tests.support.raw_session import NOBODY, record_batch
@@ -115,11 +116,9 @@ def reassignments(three: ThreeBrokers, name: str) -> list[tuple[list[int], list[
 
 
 def produced(three: ThreeBrokers, name: str, broker_id: int, acks: int) -> int:
-    data = m.ProduceRequest.TopicProduceData
     batch = record_batch([b"value"], NOBODY, -1, transactional=False)
-    topics = [data(name=name, partition_data=[data.PartitionProduceData(index=0, records=batch)])]
-    request = m.ProduceRequest(transactional_id=None, acks=acks, timeout_ms=30_000, topic_data=topics)
-    return int(three.ask(request, 9, broker_id).responses[0].partition_responses[0].error_code)
+    request = produce(batch, topic=name, acks=acks)
+    return int(three.ask(*request, broker_id).responses[0].partition_responses[0].error_code)
 
 
 # Rule J.5/7.

@@ -12,7 +12,7 @@ from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, c
 from broker_core.wire import messages as m
 from tests.support.both_brokers import SETTINGS
 from tests.support.clients import make_topic, unique
-from tests.support.messages import epoch_end_request, filled
+from tests.support.messages import epoch_end_request, offsets_request
 from tests.support.protocols import REPAIRER, UNCOMMITTED
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import NOBODY, RawSession, record_batch
@@ -127,10 +127,7 @@ def test_log_ends_have_the_leader_epochs_they_were_written_in(restarted: Restart
     first, now = restarted.leader_epochs
     with RawClient(restarted.kafka.bootstrap_servers) as client:
         for timestamp, wanted in ((-2, (0, first)), (-4, (0, first)), (-1, (3, now)), (0, (0, first))):
-            part = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp}
-            topics = [{"name": restarted.topic, "partitions": [part]}]
-            asked = filled(m.ListOffsetsRequest, replica_id=-1, isolation_level=0, topics=topics)
-            found = client.send(asked, 8).topics[0].partitions[0]
+            found = client.send(offsets_request(restarted.topic, timestamp=timestamp), 8).topics[0].partitions[0]
             assert (found.error_code, found.offset, found.leader_epoch) == (E.NONE, *wanted), timestamp
 
 

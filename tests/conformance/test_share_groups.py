@@ -10,6 +10,7 @@ from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
 from tests.support.both_brokers import Kafka
 from tests.support.clients import make_producer, make_topic, send, unique
+from tests.support.messages import consumer_join
 from tests.support.raw_client import RawClient
 from tests.support.share_session import (
     ACCEPT,
@@ -91,15 +92,7 @@ def test_more_members_than_partitions_fetch_the_same(kafka: Kafka, open_member: 
 # Rule K.1/4.
 def test_group_has_one_type(kafka: Kafka, open_member: Open, topic: str):
     member = open_member(make_group(kafka), topic).join()
-    other = m.ConsumerGroupHeartbeatRequest(
-        group_id=member.group,
-        member_id="m",
-        member_epoch=0,
-        rebalance_timeout_ms=1_000,
-        subscribed_topic_names=[topic],
-        topic_partitions=[],
-    )
-    assert member.client.send(other, 1).error_code == E.GROUP_ID_NOT_FOUND
+    assert member.client.send(consumer_join(member.group, topic), 1).error_code == E.GROUP_ID_NOT_FOUND
 
 
 # Rule K.1/5.

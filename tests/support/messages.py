@@ -1,6 +1,6 @@
 """Kafka's messages from plain values."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from broker_core.wire import messages as m
@@ -45,6 +45,25 @@ def creation(
     }
     topics = [{"name": name, **topic} for name in names]
     return filled(m.CreateTopicsRequest, topics=topics, timeout_ms=30_000, validate_only=validate_only)
+
+
+def offsets_request(
+    *topics: str, timestamp: int = -1, partitions: Sequence[int] = (0,), isolation: int = 0, leader_epoch: int = -1
+) -> Any:
+    """Return a ListOffsets for one timestamp in partitions of each topic; -1 asks for the end."""
+    parts = [
+        {"partition_index": number, "current_leader_epoch": leader_epoch, "timestamp": timestamp}
+        for number in partitions
+    ]
+    named = [{"name": topic, "partitions": parts} for topic in topics]
+    return filled(m.ListOffsetsRequest, replica_id=-1, isolation_level=isolation, topics=named)
+
+
+def consumer_join(group: str, *topics: str, member_id: str = "x", **fields: Any) -> Any:
+    """Return the first ConsumerGroupHeartbeat of a member that has no partitions yet."""
+    usual = {"member_epoch": 0, "rebalance_timeout_ms": 60_000, "topic_partitions": []}
+    fields = {**usual, "subscribed_topic_names": list(topics), **fields}
+    return m.ConsumerGroupHeartbeatRequest(group_id=group, member_id=member_id, **fields)
 
 
 def epoch_end_request(topic: str, leader_epoch: int) -> Any:

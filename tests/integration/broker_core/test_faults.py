@@ -10,7 +10,7 @@ from broker_core import Delay, Drop, EmbeddedBroker, Error, Hold
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
 from tests.support.broker_core.fault_steps import ID, begun
-from tests.support.messages import filled
+from tests.support.messages import filled, offsets_request
 from tests.support.raw_client import RawClient
 
 
@@ -176,8 +176,7 @@ def test_fault_matches_group_and_partition(kafka, client):
     assert client.send(m.FindCoordinatorRequest(key="g"), 3).error_code == ErrorCode.NOT_COORDINATOR
     assert client.send(m.FindCoordinatorRequest(key="h"), 3).error_code == 0
     for partition, code in ((0, 0), (1, ErrorCode.NOT_LEADER_OR_FOLLOWER)):
-        topics = [{"name": "in", "partitions": [{"partition_index": partition, "timestamp": -1}]}]
-        answer = client.send(filled(m.ListOffsetsRequest, replica_id=-1, isolation_level=0, topics=topics), 5)
+        answer = client.send(offsets_request("in", partitions=[partition]), 5)
         assert answer.topics[0].partitions[0].error_code == code
 
 

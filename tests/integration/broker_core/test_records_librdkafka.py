@@ -11,12 +11,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.protocol.producer import ProduceRequest
 
 from broker_core import EmbeddedBroker
 from broker_core.records.batch import NewRecord, Record, build_batch, read_records
 from broker_core.records.compression import Compression
 from broker_core.records.header import crc_matches, iter_headers
+from tests.support.broker_core.requests import produce
 from tests.support.examples import examples
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
@@ -127,21 +127,8 @@ def test_batches_built_by_broker_core_are_read_by_librdkafka(
     exchange: Exchange, codec: Compression, records: list[NewRecord]
 ) -> None:
     offset = exchange.end(codec)
-    topics = ProduceRequest.TopicProduceData
-    part = topics.PartitionProduceData(index=0, records=build_batch(records, compression=codec))
-    answer = (
-        exchange.client.send(
-            ProduceRequest(
-                transactional_id=None,
-                acks=-1,
-                timeout_ms=30_000,
-                topic_data=[topics(name=codec.name, partition_data=[part])],
-            ),
-            9,
-        )
-        .responses[0]
-        .partition_responses[0]
-    )
+    request = produce(build_batch(records, compression=codec), topic=codec.name)
+    answer = exchange.client.send(*request).responses[0].partition_responses[0]
     assert (answer.error_code, answer.base_offset) == (0, offset)
     expected = with_offsets(records, offset)
     assert exchange.fetch(codec, offset, len(records)) == expected

@@ -18,7 +18,7 @@ from broker_core.wire import messages as m
 from tests.support.broker_core.kip_world import Connection, Session
 from tests.support.broker_core.requests import fetch_request
 from tests.support.direct import direct_cluster
-from tests.support.messages import filled
+from tests.support.messages import filled, offsets_request
 from tests.support.protocols import CLASSIC, END, PRODUCE, TXN_OFFSET_COMMIT, V2, both_ends, both_protocols
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import NOBODY, Identity, record_batch
@@ -202,20 +202,7 @@ class MovesWorld:
     def described_end(self, topic_partition: TopicPartition, broker: int, isolation: int = 1) -> tuple[ErrorCode, int]:
         """Return the end of a partition according to a broker."""
         answer = self.clients[broker].ask(
-            filled(
-                m.ListOffsetsRequest,
-                replica_id=-1,
-                isolation_level=isolation,
-                topics=[
-                    {
-                        "name": topic_partition.topic,
-                        "partitions": [
-                            {"partition_index": topic_partition.partition, "current_leader_epoch": -1, "timestamp": -1}
-                        ],
-                    }
-                ],
-            ),
-            4,
+            offsets_request(topic_partition.topic, partitions=[topic_partition.partition], isolation=isolation), 4
         )
         part = answer.topics[0].partitions[0]
         return ErrorCode(part.error_code), part.offset

@@ -80,8 +80,12 @@ def of(identity):
     return {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
 
 
-def end_transaction(client, identity, *, commit, version=5, transactional_id="id"):
-    return client.ask(m.EndTxnRequest(transactional_id=transactional_id, committed=commit, **of(identity)), version)
+def end_request(identity, *, commit=True, transactional_id="id"):
+    return m.EndTxnRequest(transactional_id=transactional_id, committed=commit, **of(identity))
+
+
+def end_transaction(client, identity, *, commit, version=5):
+    return client.ask(end_request(identity, commit=commit), version)
 
 
 def write_marker(client, topic_partition, producer_id, epoch, *, commit=False, coordinator_epoch=0):

@@ -12,6 +12,7 @@ from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.server import connection_protocol, disk
 from broker_core.wire import messages as m
+from tests.support.broker_core import requests
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
 
@@ -70,14 +71,7 @@ class SlowDisk:
 
 def produce(size_bytes=disk._MIN_OVERLAPPING_BYTES):
     """Return a request; its records are synced beside the broker's thread, unless they are small."""
-    topics = m.ProduceRequest.TopicProduceData
-    records = bytes(build_batch([NewRecord(None, bytes(size_bytes), (), 0)]))
-    return m.ProduceRequest(
-        transactional_id=None,
-        acks=-1,
-        timeout_ms=1000,
-        topic_data=[topics(name="t", partition_data=[topics.PartitionProduceData(index=0, records=records)])],
-    )
+    return requests.produce(build_batch([NewRecord(None, bytes(size_bytes), (), 0)]))[0]
 
 
 def outcome_of(answer):

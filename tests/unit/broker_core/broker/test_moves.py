@@ -8,7 +8,6 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition
-from broker_core.wire import messages as m
 from tests.support.broker_core.moves_world import (
     END,
     PARTITIONS,
@@ -21,6 +20,7 @@ from tests.support.broker_core.moves_world import (
     prepared,
     protocols,
 )
+from tests.support.broker_core.requests import end_request
 
 E = ErrorCode
 P0, P1 = PARTITIONS
@@ -64,15 +64,7 @@ def test_coordinator_move_between_decision_and_response_keeps_both(
     with monkeypatch.context() as patch:
         # The request is handled; nothing is synced, answered or sent to a partition yet.
         patch.setattr(world.cluster, "settle", lambda now_ms: None)
-        client.post(
-            m.EndTxnRequest(
-                transactional_id="id",
-                producer_id=world.identity.producer_id,
-                producer_epoch=world.identity.producer_epoch,
-                committed=commit,
-            ),
-            END[protocol],
-        )
+        client.post(end_request(world.identity, commit=commit), END[protocol])
         assert client.take() is None
     world.move(world.state_partition)
     answer = client.take()

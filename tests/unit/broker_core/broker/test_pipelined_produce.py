@@ -7,15 +7,13 @@ import pytest
 from broker_core.errors import ErrorCode
 from broker_core.log.partition_log import PartitionLog
 from broker_core.types import TopicPartition
-from broker_core.wire import messages as m
 from tests.support.broker_core import requests
 from tests.support.broker_core.requests import produce, records
 from tests.support.direct import DirectClient, direct_cluster
-from tests.support.messages import filled
+from tests.support.messages import offsets_request
 
 TOPIC = TopicPartition(requests.TOPIC, 0)
 IN_FLIGHT = 5
-NEWEST = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
 
 
 @pytest.fixture
@@ -56,9 +54,7 @@ def test_another_request_waits_until_the_produce_requests_before_it_are_answered
     client: DirectClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     syncs = note_syncs(client, monkeypatch)
-    topics = [{"name": TOPIC.topic, "partitions": [NEWEST]}]
-    newest = filled(m.ListOffsetsRequest, replica_id=-1, isolation_level=0, topics=topics), 5
-    sent = (produce(records()), produce(records()), newest, produce(records()))
+    sent = (produce(records()), produce(records()), (offsets_request(TOPIC.topic), 5), produce(records()))
     client.post_bytes(b"".join(client.encoded(*each) for each in sent))
     # The second sync comes after the responses to the first two and to ListOffsets.
     assert syncs == [(2, 0), (3, 3)]

@@ -18,7 +18,7 @@ from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from broker_core.wire import messages as m
 from tests.support.broker_core import requests
-from tests.support.broker_core.requests import init_producer, produced, transactional
+from tests.support.broker_core.requests import end_request, init_producer, produced, transactional
 from tests.support.direct import DirectClient, direct_cluster
 from tests.support.simulated.disk import SimulatedDisk
 from tests.support.simulated.faults import FaultCounts
@@ -49,15 +49,7 @@ def begin(client):
 
 
 def commit(client, producer):
-    client.post(
-        m.EndTxnRequest(
-            transactional_id="id",
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
-            committed=True,
-        ),
-        5,
-    )
+    client.post(end_request(producer), 5)
 
 
 def state_of_transaction(client):

@@ -13,7 +13,7 @@ from tests.support.broker_core.answers import error_codes
 from tests.support.broker_core.full_requests import full_requests
 from tests.support.broker_core.requests import fetch_request, init_producer, plain_commit, produce, transactional
 from tests.support.direct import DirectClient, direct_cluster
-from tests.support.messages import EVERY_ACL, creation, filled
+from tests.support.messages import EVERY_ACL, consumer_join, creation, filled
 
 TOPIC, GROUP, MEMBERS, ID = "t", "g", "members", "open"
 CHECKS = {name: api.rights for name, api in APIS.items()}
@@ -76,17 +76,7 @@ def world(name):
         3,
     )
     assert set(error_codes(added)) == {0}, added
-    joined = client.ask(
-        m.ConsumerGroupHeartbeatRequest(
-            group_id=MEMBERS,
-            member_id="x",
-            member_epoch=0,
-            rebalance_timeout_ms=1000,
-            topic_partitions=[],
-            subscribed_topic_names=[TOPIC],
-        ),
-        1,
-    )
+    joined = client.ask(consumer_join(MEMBERS, TOPIC), 1)
     assert joined.assignment is not None
     topic_id = cluster.metadata.topic(TOPIC).topic_id
     if "ShareGroupHeartbeat" in APIS and ("Share" in name or name == "ListGroups"):

@@ -21,7 +21,7 @@ from tests.support.broker_core.requests import (
     records,
     transactional,
 )
-from tests.support.messages import EVERY_ACL, creation, filled
+from tests.support.messages import EVERY_ACL, consumer_join, creation, filled, offsets_request
 
 ID, GROUP = "id", "g"
 READ, WRITE, DESCRIBE, CREATE = Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.CREATE
@@ -45,18 +45,9 @@ def world():
 
 def produced(client, topics, *, transactional_id=None, version=11):
     """Produce to partition 0 of each topic and return the error codes."""
-    answer = client.ask(
-        filled(
-            m.ProduceRequest,
-            transactional_id=transactional_id,
-            acks=-1,
-            timeout_ms=1000,
-            topic_data=[
-                {"name": name, "partition_data": [{"index": 0, "records": data}]} for name, data in topics.items()
-            ],
-        ),
-        version,
-    )
+    data = [{"name": name, "partition_data": [{"index": 0, "records": batch}]} for name, batch in topics.items()]
+    fields = {"transactional_id": transactional_id, "acks": -1, "timeout_ms": 1000}
+    answer = client.ask(filled(m.ProduceRequest, topic_data=data, **fields), version)
     return {topic.name: part.error_code for topic in answer.responses for part in topic.partition_responses}
 
 
@@ -285,19 +276,9 @@ def test_error_messages_name_no_topic_requested_by_id(world):
 # Groups
 
 
-def join(client, *, names=None, regex=None, member="x", epoch=0, group="c"):
-    return client.ask(
-        m.ConsumerGroupHeartbeatRequest(
-            group_id=group,
-            member_id=member,
-            member_epoch=epoch,
-            rebalance_timeout_ms=1000,
-            topic_partitions=[],
-            subscribed_topic_names=names,
-            subscribed_topic_regex=regex,
-        ),
-        1,
-    )
+def join(client, *, names=None, regex=None, member="x", group="c"):
+    fields = {"subscribed_topic_names": names, "subscribed_topic_regex": regex}
+    return client.ask(consumer_join(group, member_id=member, **fields), 1)
 
 
 def test_consumer_may_subscribe_to_topics_it_may_describe(world):
@@ -572,20 +553,7 @@ def test_acl_host_is_checked(world):
 
 
 def test_refusal_is_logged_once_per_request_and_resource(world, caplog):
-    request = filled(
-        m.ListOffsetsRequest,
-        replica_id=-1,
-        isolation_level=0,
-        topics=[
-            {
-                "name": name,
-                "partitions": [
-                    {"partition_index": number, "current_leader_epoch": -1, "timestamp": -1} for number in range(100)
-                ],
-            }
-            for name in (TOPIC, "u")
-        ],
-    )
+    request = offsets_request(TOPIC, "u", partitions=range(100))
     with caplog.at_level("INFO", logger="broker_core.broker.authorization"):
         for _ in range(2):
             answer = world.alice.ask(request, 6)

@@ -21,7 +21,7 @@ from tests.support.broker_core.requests import (
     write_marker,
 )
 from tests.support.direct import DirectClient, direct_cluster
-from tests.support.messages import filled
+from tests.support.messages import filled, offsets_request
 
 E = ErrorCode
 GROUP = "group"
@@ -72,12 +72,8 @@ def marked(client: DirectClient, topic_partition: TopicPartition, identity: Prod
     return ErrorCode(write_marker(client, topic_partition, *identity))
 
 
-def listed(
-    client: DirectClient, timestamp: int, version: int, *, leader_epoch: int = -1, times: int = 1
-) -> list[tuple[int, int]]:
-    part = {"partition_index": 0, "current_leader_epoch": leader_epoch, "timestamp": timestamp}
-    topics = [{"name": TOPIC, "partitions": [part] * times}]
-    answer = client.ask(filled(m.ListOffsetsRequest, replica_id=-1, isolation_level=0, topics=topics), version)
+def listed(client: DirectClient, timestamp: int, version: int, **fields: Any) -> list[tuple[int, int]]:
+    answer = client.ask(offsets_request(TOPIC, timestamp=timestamp, **fields), version)
     return [(found.error_code, found.offset) for found in answer.topics[0].partitions]
 
 
@@ -283,7 +279,7 @@ def test_special_timestamps_of_a_log_without_tiered_storage(client: DirectClient
 
 # Rule D.3 errors/2.
 def test_partition_requested_twice_is_refused(client: DirectClient) -> None:
-    assert listed(client, -1, 4, times=2) == [(E.INVALID_REQUEST, -1)]
+    assert listed(client, -1, 4, partitions=(0, 0)) == [(E.INVALID_REQUEST, -1)]
 
 
 def test_topic_without_partitions_is_not_answered(client: DirectClient) -> None:
