@@ -5,18 +5,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import (
-    DescribeProducersRequest,
-    DescribeTransactionsRequest,
-    ListTransactionsRequest,
-    UpdateFeaturesRequest,
-)
+from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsRequest, ListTransactionsRequest
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest
 from kafka.protocol.producer import AddPartitionsToTxnRequest, WriteTxnMarkersRequest
 
 from broker_core.errors import ErrorCode
 from tests.support.clients import Kafka, make_topic, unique
-from tests.support.messages import filled
+from tests.support.messages import SAFE, UPGRADE, filled, levels_request
 from tests.support.protocols import END, V2, both_ends, both_protocols, bumped, markers, wait_for_state, write
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import Identity, RawSession
@@ -25,7 +20,6 @@ from tests.support.waiting import wait_until
 
 E = ErrorCode
 FEATURE = "transaction.version"
-UPGRADE, SAFE_DOWNGRADE = 1, 2
 
 Asked = tuple[str, Identity, bool, list[tuple[str, list[int]]]]
 Answered = dict[str, dict[str, dict[int, int]]]
@@ -305,21 +299,12 @@ def finalized(client: RawClient) -> int:
 
 
 def update(client: RawClient, *updates: tuple[str, int, int], version: int = 2, validate_only: bool = True) -> Any:
-    form = UpdateFeaturesRequest.FeatureUpdateKey
-    return client.send(
-        UpdateFeaturesRequest(
-            validate_only=validate_only,
-            feature_updates=[
-                form(feature=feature, max_version_level=level, upgrade_type=kind) for feature, level, kind in updates
-            ],
-        ),
-        version,
-    )
+    return client.send(levels_request(*updates, validate_only=validate_only), version)
 
 
 def set_level(client: RawClient, level: int) -> None:
     """Change the level of the cluster and wait until the broker reports it."""
-    kind = UPGRADE if level > finalized(client) else SAFE_DOWNGRADE
+    kind = UPGRADE if level > finalized(client) else SAFE
     assert update(client, (FEATURE, level, kind), validate_only=False).error_code == E.NONE
     wait_until(lambda: finalized(client) == level, f"{FEATURE} is {level}")
 
@@ -337,13 +322,13 @@ def levels(client: RawClient) -> Iterator[Callable[[int], None]]:
     "updates",
     [
         [(FEATURE, 3, UPGRADE)],
-        [(FEATURE, -1, SAFE_DOWNGRADE)],
+        [(FEATURE, -1, SAFE)],
         [(FEATURE, 1, UPGRADE)],
         [(FEATURE, 2, 0)],
         [(FEATURE, 2, 9)],
         [("no.such", 1, UPGRADE)],
-        [("no.such", 0, SAFE_DOWNGRADE)],
-        [(FEATURE, 1, SAFE_DOWNGRADE), ("no.such", 1, UPGRADE)],
+        [("no.such", 0, SAFE)],
+        [(FEATURE, 1, SAFE), ("no.such", 1, UPGRADE)],
     ],
 )
 def test_impossible_feature_level_fails_the_whole_update(client: RawClient, updates: list[tuple[str, int, int]]):
@@ -357,12 +342,12 @@ def test_possible_feature_level_is_validated_without_a_change(client: RawClient)
     for updates in (
         [],
         [(FEATURE, 2, UPGRADE)],
-        [(FEATURE, 2, SAFE_DOWNGRADE)],
-        [(FEATURE, 0, SAFE_DOWNGRADE)],
-        [(FEATURE, 0, SAFE_DOWNGRADE), (FEATURE, 2, UPGRADE)],
+        [(FEATURE, 2, SAFE)],
+        [(FEATURE, 0, SAFE)],
+        [(FEATURE, 0, SAFE), (FEATURE, 2, UPGRADE)],
     ):
         assert update(client, *updates).error_code == E.NONE
-    answer = update(client, (FEATURE, 0, SAFE_DOWNGRADE), version=1)
+    answer = update(client, (FEATURE, 0, SAFE), version=1)
     assert [(entry.feature, entry.error_code) for entry in answer.results] == [(FEATURE, E.NONE)]
     assert finalized(client) == 2
 

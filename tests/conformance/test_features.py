@@ -3,13 +3,12 @@
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import UpdateFeaturesRequest
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from broker_core.errors import ErrorCode
+from tests.support.messages import SAFE, UNSAFE, UPGRADE, levels_request
 from tests.support.raw_client import RawClient
 
-UPGRADE, SAFE, UNSAFE = 1, 2, 3
 GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY = 71, 72
 FOR_ALL = "The update failed for all features since the following feature had an error: "
 NEEDS_A_TYPE = (
@@ -54,13 +53,7 @@ def test_telemetry_is_not_advertised(client: RawClient):
 
 def update(client: RawClient, *updates: tuple[str, int, int]) -> tuple[int, str | None]:
     """Validate an update of features; return code and message."""
-    form = UpdateFeaturesRequest.FeatureUpdateKey
-    request = UpdateFeaturesRequest(
-        timeout_ms=10_000,
-        feature_updates=[form(feature=name, max_version_level=level, upgrade_type=how) for name, level, how in updates],
-        validate_only=True,
-    )
-    answer = client.send(request, 2)
+    answer = client.send(levels_request(*updates, validate_only=True), 2)
     return answer.error_code, answer.error_message
 
 

@@ -10,8 +10,9 @@ import pytest
 from broker_core.coordinator.transactions.records import decode_value
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.wire import messages as m
-from tests.support.broker_core.feature_updates import SAFE, UNSAFE, UPGRADE, update
+from tests.support.broker_core.feature_updates import update
 from tests.support.broker_core.kip_world import NONE, STATE_PARTITION, Session, World
+from tests.support.messages import SAFE, UNSAFE, UPGRADE
 
 FEATURE = "transaction.version"
 CLASSIC_PRODUCE = 11

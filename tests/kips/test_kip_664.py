@@ -1,7 +1,5 @@
 """KIP-664, Provide tooling to detect and abort hanging transactions."""
 
-from typing import Any
-
 import pytest
 
 from broker_core.errors import ErrorCode
@@ -12,16 +10,6 @@ from tests.support.protocols import bumped
 from tests.support.raw_session import Identity
 
 COMMITTED = 1
-
-
-def describe_producers(session: Session, topic: str, partition: int = 0) -> Any:
-    """Send one DescribeProducers and return the partition's part of the response."""
-    form = m.DescribeProducersRequest
-    return (
-        session.client.send(form(topics=[form.TopicRequest(name=topic, partition_indexes=[partition])]), 0)
-        .topics[0]
-        .partitions[0]
-    )
 
 
 # DescribeProducers
@@ -54,7 +42,7 @@ def test_transactional_producer_is_described_during_and_after_its_transaction(se
 def test_unknown_partitions_have_no_producers(session: Session):
     """DescribeProducers: each partition has an error code of its own."""
     for topic, partition in (("nowhere", 0), (TOPIC, 9)):
-        assert describe_producers(session, topic, partition).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert session.producers(topic, partition).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 # Rule F.1/5.

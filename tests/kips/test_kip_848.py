@@ -4,9 +4,9 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import MemoryStorage
-from broker_core.wire import messages as m
 from tests.support.broker_core.kip_world import NONE, START_MS, Connection, Session, World
 from tests.support.group_session import GroupSession
+from tests.support.messages import UPGRADE, levels_request
 
 READ, OTHER_READ = "read", "other-read"
 ALL = {0, 1, 2, 3}
@@ -137,13 +137,7 @@ def test_feature_level_disables_the_protocol():
     world.cluster.controller.create_topic(READ, 4)
     group = GroupSession(Connection(world.cluster), "group", READ)
     assert group.join("a").error == group.describe().error_code == ErrorCode.UNSUPPORTED_VERSION
-    form = m.UpdateFeaturesRequest.FeatureUpdateKey
-    answer = group.client.send(
-        m.UpdateFeaturesRequest(
-            feature_updates=[form(feature="group.version", max_version_level=1, upgrade_type=1)], validate_only=False
-        ),
-        2,
-    )
+    answer = group.client.send(levels_request(("group.version", 1, UPGRADE)), 2)
     assert answer.error_code == NONE
     assert group.join("a").error == NONE
     assert world.cluster.now_ms == START_MS

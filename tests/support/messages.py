@@ -5,6 +5,8 @@ from typing import Any
 
 from broker_core.wire import messages as m
 
+# The kinds of changes of features.
+UPGRADE, SAFE, UNSAFE = 1, 2, 3
 # The fields of a filter that every ACL matches.
 EVERY_ACL: dict[str, Any] = {
     "resource_type_filter": 1,
@@ -45,6 +47,16 @@ def creation(
     }
     topics = [{"name": name, **topic} for name in names]
     return filled(m.CreateTopicsRequest, topics=topics, timeout_ms=30_000, validate_only=validate_only)
+
+
+def levels_request(*updates: tuple[str, int, int], version: int = 2, validate_only: bool = False) -> Any:
+    """Return an UpdateFeatures for the version: the name of each feature, its level, and the kind of the change."""
+    wanted = [
+        {"feature": name, "max_version_level": level}
+        | ({"upgrade_type": kind} if version else {"allow_downgrade": kind != UPGRADE})
+        for name, level, kind in updates
+    ]
+    return filled(m.UpdateFeaturesRequest, timeout_ms=10_000, validate_only=validate_only, feature_updates=wanted)
 
 
 def offsets_request(

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from kafka.protocol.admin import DescribeConfigsRequest, IncrementalAlterConfigsRequest, UpdateFeaturesRequest
 
+from tests.support.messages import SAFE, UNSAFE, UPGRADE, levels_request
 from tests.support.raw_client import RawClient
 from tests.support.recorded_api_versions import advertised
 
 BROKER = 4
 SET, DELETE = 0, 1
-UPGRADE, SAFE, UNSAFE = 1, 2, 3
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 _FIRST_WITH_SMALL_FEATURES = 4
 
@@ -103,13 +103,7 @@ def update(
     client: RawClient, version: int, *updates: tuple[str, int, int], validate_only: bool = False
 ) -> tuple[int, str | None, list[tuple[str, int, str | None]]]:
     """Update feature levels; return code, message and the results of each feature."""
-    form = UpdateFeaturesRequest.FeatureUpdateKey
-    request = UpdateFeaturesRequest(
-        timeout_ms=10_000,
-        feature_updates=[form(feature=name, max_version_level=level, upgrade_type=how) for name, level, how in updates],
-        validate_only=validate_only,
-    )
-    answer = client.send(request, version)
+    answer = client.send(levels_request(*updates, validate_only=validate_only), version)
     return (
         answer.error_code,
         _without_advice(answer.error_message),

@@ -12,9 +12,10 @@ from broker_core.coordinator.groups.offsets.store import read_offset_value
 from broker_core.wire.messages import ShareGroupHeartbeatRequest
 from tests.support.broker_core.broker_command import running
 from tests.support.group_session import GroupSession
+from tests.support.messages import SAFE, UPGRADE
 from tests.support.raw_client import RawClient
 from tests.support.recorded_api_versions import FILE, PATCHES, advertised
-from tests.support.version_answers import DELETE, MIN_INSYNC_REPLICAS, SAFE, SET, UPGRADE, alter, settings_of, update
+from tests.support.version_answers import DELETE, MIN_INSYNC_REPLICAS, SET, alter, settings_of, update
 
 pytest_plugins = ["pytester"]
 

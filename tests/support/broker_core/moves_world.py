@@ -18,7 +18,7 @@ from broker_core.wire import messages as m
 from tests.support.broker_core.kip_world import Connection, Session
 from tests.support.broker_core.requests import fetch_request
 from tests.support.direct import direct_cluster
-from tests.support.messages import filled, offsets_request
+from tests.support.messages import levels_request, offsets_request
 from tests.support.protocols import CLASSIC, END, PRODUCE, TXN_OFFSET_COMMIT, V2, both_ends, both_protocols
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import NOBODY, Identity, record_batch
@@ -110,14 +110,7 @@ class MovesWorld:
     def set_level(self, level: int) -> None:
         """Change the cluster's `transaction.version` while it runs."""
         kind = 1 if level > self.cluster.metadata.transaction_version else 2
-        answer = self.clients[1].ask(
-            filled(
-                m.UpdateFeaturesRequest,
-                validate_only=False,
-                feature_updates=[{"feature": "transaction.version", "max_version_level": level, "upgrade_type": kind}],
-            ),
-            2,
-        )
+        answer = self.clients[1].ask(levels_request(("transaction.version", level, kind)), 2)
         assert answer.error_code == 0, answer
 
     # Requests; each goes to the current leader unless it names a broker

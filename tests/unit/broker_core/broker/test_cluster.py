@@ -10,7 +10,6 @@ from broker_core.broker.apis import SERVED
 from broker_core.errors import ErrorCode
 from broker_core.installed import parts
 from broker_core.records.header import iter_headers
-from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from tests.support.broker_core.requests import (
     TOPIC,
@@ -23,11 +22,6 @@ from tests.support.broker_core.requests import (
     transactional,
 )
 from tests.support.direct import DirectClient, direct_cluster
-
-
-@pytest.fixture
-def storage():
-    return MemoryStorage()
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.support.broker_core.moves_world import (
     waiting_fetch,
 )
 from tests.support.broker_core.requests import plain_commit
-from tests.support.messages import creation
+from tests.support.messages import SAFE, creation, levels_request
 
 E = ErrorCode
 P0, P1 = PARTITIONS
@@ -195,8 +195,7 @@ def test_stale_broker_does_not_know_later_metadata() -> None:
     answer = world.clients[STALE].ask(creation("newer"), 5)
     assert answer.topics[0].error_code == E.REQUEST_TIMED_OUT
     assert "newer" not in world.cluster.metadata.topics
-    level = m.UpdateFeaturesRequest.FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=2)
-    refused = world.clients[STALE].ask(m.UpdateFeaturesRequest(validate_only=False, feature_updates=[level]), 2)
+    refused = world.clients[STALE].ask(levels_request(("transaction.version", 1, SAFE)), 2)
     assert refused.error_code == E.REQUEST_TIMED_OUT
     assert world.cluster.metadata.transaction_version == V2
 

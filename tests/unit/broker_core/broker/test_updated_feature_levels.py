@@ -8,8 +8,9 @@ from broker_core.errors import ErrorCode, KafkaError
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.wire import messages as m
 from broker_core.wire.kafka_versions import feature_levels
-from tests.support.broker_core.feature_updates import SAFE, UNSAFE, UPGRADE, update
+from tests.support.broker_core.feature_updates import update
 from tests.support.direct import DirectClient, direct_cluster
+from tests.support.messages import SAFE, UNSAFE, UPGRADE
 
 
 @pytest.fixture
