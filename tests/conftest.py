@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -32,6 +33,19 @@ examples.load_profile()
 use_memory(os.environ)
 # pytest has asked for the folder before, for what tests print.
 tempfile.tempdir = None
+# Each run of tests has a folder of its own, which goes with it: killed processes leave their files. It does not contain
+# the folders of the tests, of which pytest keeps those of three runs. A socket's path in it must be short.
+FOLDER = None
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    FOLDER = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="k-")
+    tempfile.tempdir = None
+
+
+def pytest_unconfigure() -> None:
+    """Remove the folder of the run."""
+    if FOLDER is not None:
+        shutil.rmtree(FOLDER, ignore_errors=True)
 
 
 def pytest_configure() -> None:

@@ -8,7 +8,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-from tests.support.java import java_command
+from tests.support.java import java_command, temporary_files
 
 CACHE = Path(__file__).parents[2] / ".cache"
 # A JVM says nothing about an archive that does not fit.
@@ -50,4 +50,4 @@ def _fresh(archive: Path) -> Path:
 
 def java_with(jars: Path, *options: str) -> list[str]:
     """Return the command of a JVM with these jars and their archive, if there is one, up to the name of its program."""
-    return [str(java_command()), *options, *using(archive_of(jars)), "-cp", str(jars / "*")]
+    return [str(java_command()), temporary_files(), *options, *using(archive_of(jars)), "-cp", str(jars / "*")]

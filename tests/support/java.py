@@ -8,12 +8,18 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from functools import cache
 
 MINIMUM_VERSION = 17
 # Options of a JVM for a short run on few cores: compile less, collect garbage with one thread.
 SHORT_LIFE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+
+def temporary_files() -> str:
+    """Return the option with which a JVM has its temporary files where Python has them."""
+    return f"-Djava.io.tmpdir={tempfile.gettempdir()}"
 
 
 def java_command(environ: Mapping[str, str] = os.environ) -> str | None:

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.apache_kafka import Unavailable
-from tests.support.java import SHORT_LIFE
+from tests.support.java import SHORT_LIFE, temporary_files
 from tests.support.spark_eos.failpoints import ENVIRONMENT_NAME
 from tests.support.spark_home import archive_options, lean_spark_home
 from tests.support.spark_kafka import spark_kafka_settings
@@ -33,7 +33,7 @@ LEAN = {
 
 def lean_jvm() -> str:
     """Return the options of a JVM of Spark for a short run; SPARK_SUBMIT_OPTS gives them to a program's own session."""
-    return " ".join([*SHORT_LIFE, archive_options()])
+    return " ".join([*SHORT_LIFE, temporary_files(), archive_options()])
 
 
 def worker_environment() -> dict[str, str]:
