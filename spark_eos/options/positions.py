@@ -5,7 +5,7 @@
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -238,18 +238,38 @@ def _partition_numbers(option: str, text: str) -> dict[TopicPartition, int]:
                 raise OptionError(
                     f"Option '{option}' has {number} for {topic}-{partition}", remedy=f"Give a number up to {LONG_MAX}"
                 )
-            numbers[TopicPartition(topic, place)] = number
+            if numbers.setdefault(TopicPartition(topic, place), number) != number:
+                raise _twice(f"{topic}-{place}", text)
     return numbers
 
 
 def _json_object(text: str, expected: OptionError) -> dict[str, Any]:
     try:
-        parsed = json.loads(text)
+        parsed = json.loads(text, object_pairs_hook=lambda pairs: _named_once(pairs, text))
+    except OptionError:
+        raise
     except (ValueError, RecursionError):
         raise expected from None
     if not isinstance(parsed, dict):
         raise expected
     return parsed
+
+
+def _named_once(pairs: Sequence[tuple[str, Any]], text: str) -> dict[str, Any]:
+    """Return the pairs of a JSON object; refuse a second value for a name, which would take the place of the first."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise _twice(name, text)
+        found[name] = value
+    return found
+
+
+def _twice(name: str, text: str) -> OptionError:
+    return OptionError(
+        f"'{name}' is there twice in {text}",
+        remedy="Name each topic and each partition once: only the last would count",
+    )
 
 
 def _is_partition(number: object) -> bool:
