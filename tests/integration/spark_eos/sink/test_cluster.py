@@ -176,26 +176,6 @@ def test_open_transactions_are_aborted_when_part_of_the_batch_timed_out(
     assert newest is not None and (newest.attempt, newest.run) == (2, "run2")
 
 
-@pytest.mark.parametrize(("version", "retirement"), [(2, Retirement.MARK), (1, Retirement.FORGET)])
-def test_finished_job_is_reported_or_leaves_no_state(
-    kafka_address: str, tv1_address: str, version: int, retirement: Retirement
-) -> None:
-    address = kafka_address if version == 2 else tv1_address
-    with KafkaClient(ClientOptions((address,))) as client:
-        world = World(address, client)
-        committer = world.committer("run1")
-        committer.own.retirement = retirement
-        committer.commit([world.prepare("run1")], 0)
-        values = [record.value for _, record in world.cluster.all_records(world.decisions)]
-        assert world.visible() == ["row of 0"]
-        newest = world.log().newest()
-    assert len(values) == 2
-    assert (values[-1] is None) == (retirement is Retirement.FORGET)
-    if retirement is Retirement.MARK:
-        assert newest is not None
-        assert newest.completed_at_ms is not None
-
-
 @pytest.mark.parametrize("key_type", CoordinatorType)
 def test_removed_coordinator_is_forgotten_and_looked_up_again(world: World, key_type: CoordinatorType) -> None:
     prepared = world.prepare("run1")

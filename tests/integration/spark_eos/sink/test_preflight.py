@@ -5,7 +5,6 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from confluent_kafka.admin import (
 from pyspark.sql.types import StructType
 
 from broker_core import Drop, EmbeddedBroker, Error
+from broker_core.config import STANDARD_AUTHORIZER
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages
 from spark_eos.client.error_table import Api, failure
@@ -46,9 +46,9 @@ from spark_eos.sink.driver.decision_topic import Durability, data_durability, en
 from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.sink.protocol.driver_identity import DriverIdentity
 from spark_eos.sink.spark_writers import BatchWriter, StreamWriter
-from tests.support.apache_kafka import apache_kafka
 from tests.support.broker_core.served_apis import limit
 from tests.support.clocks import AheadClock, runtime_by
+from tests.support.spark_eos.brokers import running_broker
 from tests.support.spark_eos.client_world import make_topic, unique
 from tests.support.spark_eos.driving import log_of
 from tests.support.spark_eos.sink_world import World
@@ -57,6 +57,10 @@ from tests.support.waiting import wait_until
 
 ADD_PARTITIONS = int(messages.AddPartitionsToTxnRequest.API_KEY)
 VERIFICATION = "transaction.partition.verification.enable"
+ALLOWING_WHAT_NO_ACL_DENIES = {
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    "allow.everyone.if.no.acl.found": "true",
+}
 
 
 @pytest.fixture
@@ -253,7 +257,7 @@ def test_job_with_a_name_in_use_logs_a_warning(client: KafkaClient, caplog: pyte
 
 
 def test_missing_acls_are_reported_before_data_is_sent(broker_kind: str) -> None:
-    with _guarded_broker(broker_kind) as address:
+    with running_broker(broker_kind, ALLOWING_WHAT_NO_ACL_DENIES) as address:
         admin = AdminClient({"bootstrap.servers": address})
         for operation, prefix in ((AclOperation.WRITE, "unwritten"), (AclOperation.DESCRIBE, "undescribed")):
             denied = AclBinding(
@@ -273,21 +277,6 @@ def test_missing_acls_are_reported_before_data_is_sent(broker_kind: str) -> None
             for prefix in ("unwritten", "undescribed"):
                 with pytest.raises(AuthorizationError, match=words):
                     check_cluster(client, options_for(client, transactionalIdPrefix=prefix))
-
-
-@contextmanager
-def _guarded_broker(kind: str) -> Iterator[str]:
-    """Run a broker with ACLs that allow whatever no ACL denies."""
-    settings = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow.everyone.if.no.acl.found": "true",
-    }
-    if kind == "broker_core":
-        with EmbeddedBroker(config=settings) as broker:
-            yield broker.bootstrap_servers
-        return
-    with apache_kafka(settings) as apache:
-        yield apache.bootstrap_servers
 
 
 def test_two_runs_of_one_name_fence_each_other_before_anything_is_visible(

@@ -12,26 +12,16 @@ from spark_eos.admin.decision_operator import DecisionOperator
 from spark_eos.errors import FencedError, LostTransactionError, TransactionError
 from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.sink import OnLostTransaction
-from spark_eos.sink.decision import OperatorAction, Restart, UnreadableDecisionError
+from spark_eos.sink.decision import OperatorAction, Restart
 from spark_eos.sink.messages import Empty, Place, Prepared, TaskMessage
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.prepared import PreparedTransaction
-from spark_eos.sink.protocol import settlement
 from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.retirement import Retirement
 from spark_eos.sink.protocol.verification import open_problem
 from tests.support.spark_eos.driving import LogOn, end_all, log_of
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
-from tests.support.spark_eos.sink_commits import (
-    cluster,
-    committer_of,
-    decide_and_die,
-    decision_of,
-    prepare,
-    repeated,
-    states,
-    task_id,
-)
+from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
 
 __all__ = ["cluster"]
 S = TransactionState
@@ -55,11 +45,6 @@ def test_driver_takes_over_once_per_run(cluster: MemoryCluster) -> None:
     assert cluster.calls.count("init p.q.driver") == (3 if cluster.version == 1 else 1)
 
 
-def test_empty_tasks_produce_no_decision(cluster: MemoryCluster) -> None:
-    committer_of(cluster).commit([Empty(Place("q", "run1", 0, 0)), Empty(Place("q", "run1", 0, 1))], 0)
-    assert "decide" not in cluster.calls
-
-
 @pytest.mark.parametrize("what", ["timed out", "forgotten", "near its timeout"])
 def test_transaction_not_known_to_be_open_prevents_the_decision(cluster: MemoryCluster, what: str) -> None:
     messages = prepare(cluster, 0)
@@ -77,20 +62,6 @@ def test_transaction_not_known_to_be_open_prevents_the_decision(cluster: MemoryC
     assert S.COMPLETE_COMMIT not in states(cluster)
     if what != "forgotten":
         assert states(cluster) == {S.COMPLETE_ABORT}
-
-
-def test_abort_leaves_decided_transactions_open(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    messages = prepare(cluster, 0)
-    committer = committer_of(cluster)
-    monkeypatch.setattr(settlement, "end_all", _raise)
-    with pytest.raises(RuntimeError):
-        committer.commit(messages, 0)
-    committer.abort(messages, 0)
-    assert states(cluster) == {S.ONGOING}
-
-
-def _raise(*_: object, **__: object) -> set[PreparedTransaction]:
-    raise RuntimeError("killed here")
 
 
 def test_abort_ends_prepared_transactions_and_lost_attempts_of_the_run(cluster: MemoryCluster) -> None:
@@ -143,28 +114,11 @@ def test_ending_an_orphan_waits_out_a_coordinator_move(cluster: MemoryCluster, m
     assert waits == {"list": 1_000, "end": 30_000}
 
 
-def test_rerun_of_a_decided_batch_commits_its_transactions_and_aborts_the_new_ones(cluster: MemoryCluster) -> None:
-    decide_and_die(cluster)
-    again = prepare(cluster, 0, run="run2")
-    committer_of(cluster, "run2").commit(again, 0)
-    assert {cluster.ids[task_id("run1", f"w{n}")].state for n in (0, 1)} == {S.COMPLETE_COMMIT}
-    assert {cluster.ids[task_id("run2", f"w{n}")].state for n in (0, 1)} == {S.COMPLETE_ABORT}
-
-
 def test_tasks_that_found_the_batch_committed_need_no_decision(cluster: MemoryCluster) -> None:
     first = committer_of(cluster)
     first.commit(prepare(cluster, 0), 0)
     committer_of(cluster, "run2").commit(repeated(), 0)
     assert cluster.calls.count("decide") == 1
-
-
-def test_already_committed_report_without_a_decision_is_an_error(cluster: MemoryCluster) -> None:
-    messages = [*prepare(cluster, 0, splits=(0,)), *repeated("run1", 0, (1,))]
-    with pytest.raises(
-        TransactionError, match="1 task, among them task 1.*no decision for it.*outdated.*restarting is safe"
-    ):
-        committer_of(cluster).commit(messages, 0)
-    assert "decide" not in cluster.calls
 
 
 def test_conflict_between_task_and_driver_about_a_lost_batch_is_an_error(cluster: MemoryCluster) -> None:
@@ -289,15 +243,6 @@ def test_rewrite_refuses_transactions_that_were_not_lost(cluster: MemoryCluster,
     with pytest.raises(LostTransactionError):
         committer.commit([*skipped, *prepare(cluster, 0, "run2", splits)], 0)
     assert cluster.calls.count("decide") == 1
-
-
-def test_dangling_pointer_stops_the_query(cluster: MemoryCluster) -> None:
-    committer = committer_of(cluster)
-    committer.commit(prepare(cluster, 0), 0)
-    for place in [place for place in cluster.logs if place.topic == DECISIONS]:
-        del cluster.logs[place]
-    with pytest.raises(UnreadableDecisionError, match="which does not exist"):
-        committer_of(cluster, "run2").commit(prepare(cluster, 0, "run2"), 0)
 
 
 def test_messages_of_another_batch_are_refused(cluster: MemoryCluster) -> None:

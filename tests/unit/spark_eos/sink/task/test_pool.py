@@ -88,17 +88,6 @@ def _end(cluster: MemoryCluster, name: str, identity: ProducerIdentity, commit: 
     cluster.end_transactions([OpenTransaction(name, identity, cluster.version)], commit)
 
 
-def test_open_transaction_is_left_alone_and_another_id_used(cluster: MemoryCluster) -> None:
-    pool = _pool(cluster)
-    first, first_identity = _use(cluster, pool)
-    second, _ = _use(cluster, pool)
-    assert (first, second) == ("p.q.r.w.0", "p.q.r.w.1")
-    assert cluster.ids[first].state is S.ONGOING
-    _end(cluster, first, first_identity, True)
-    assert _use(cluster, pool, 1)[0] == first
-    assert len(pool) == 2
-
-
 @pytest.mark.parametrize("what", ["swept", "timed out"])
 def test_id_is_initialized_again_after_anything_but_a_commit(what: str, cluster: MemoryCluster) -> None:
     """Otherwise the description of a decided transaction could be the abort of the one before it."""
