@@ -15,6 +15,7 @@ from spark_eos.client.leaders import Leaders
 from spark_eos.client.metadata import PartitionMetadata, RecentTopics, TopicMetadata, metadata_request
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.transactions import init_producer_id
+from spark_eos.errors import TopicError
 from spark_eos.options.client import client_options
 from tests.support.spark_eos.client_world import encoded
 from tests.support.spark_eos.source_data import add_partitions
@@ -113,3 +114,13 @@ def test_answer_of_a_broker_that_lags_behind_takes_no_partition_away(
     assert count() == 4
     client.recent.forget_leader(1)
     assert count() == 4
+
+
+def test_newly_added_partition_is_found(client: KafkaClient, broker: EmbeddedBroker) -> None:
+    """A recent response must not make the client refuse a partition that exists now."""
+    Leaders(client).require([TopicPartition("t", 2)])
+    add_partitions(broker.bootstrap_servers, "t", 4)
+    leaders = Leaders(client)
+    leaders.require([TopicPartition("t", 3)])
+    with pytest.raises(TopicError, match="has no partition 4"):
+        leaders.require([TopicPartition("t", 4)])

@@ -17,8 +17,10 @@ from spark_eos.client.metadata import RecentTopics
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.errors import EosKafkaError, TopicError, UnreachableError
+from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
+from spark_eos.sink import decision_writer
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.factory import driver_timeout_ms
 from spark_eos.sink.naming import TaskId
@@ -121,6 +123,29 @@ def test_abort_ends_nothing_while_the_decision_is_unknown(world: World, monkeypa
     assert world.state_of(prepared) == "Ongoing"
 
 
+@pytest.mark.parametrize("applied", [False, True])
+def test_failed_end_txn_of_the_decision_is_resolved_by_the_pointer(
+    world: World, monkeypatch: pytest.MonkeyPatch, applied: bool
+) -> None:
+    """A decision that certainly failed is made again, in another transaction of the driver."""
+    end, failed = decision_writer.end_txn, []
+
+    def fail(client: KafkaClient, opened: OpenTransaction, **more: Any) -> EndAnswer:
+        if failed:
+            return end(client, opened, **more)
+        failed.append(opened)
+        if applied:
+            end(client, opened, **more)
+        raise UnreachableError("No coordinator found")
+
+    prepared = world.prepare("run1")
+    monkeypatch.setattr(decision_writer, "end_txn", fail)
+    world.committer("run1").commit([prepared], 0)
+    assert world.log().newest().run == "run1"
+    assert world.state_of(prepared) == "CompleteCommit"
+    assert world.visible() == ["row of 0"]
+
+
 def test_id_forgotten_by_the_coordinator_is_recognized_by_its_error_code(world: World) -> None:
     """The committer relies on this code when a query was idle for so long that the driver's id expired."""
     log = world.log()
@@ -174,6 +199,26 @@ def test_open_transactions_are_aborted_when_part_of_the_batch_timed_out(
         assert world.visible() == ["row of 0"] * 2
         newest = world.log().newest()
     assert newest is not None and (newest.attempt, newest.run) == (2, "run2")
+
+
+@pytest.mark.parametrize(("version", "retirement"), [(2, Retirement.MARK), (1, Retirement.FORGET)])
+def test_finished_job_is_reported_or_leaves_no_state(
+    kafka_address: str, tv1_address: str, version: int, retirement: Retirement
+) -> None:
+    address = kafka_address if version == 2 else tv1_address
+    with KafkaClient(ClientOptions((address,))) as client:
+        world = World(address, client)
+        committer = world.committer("run1")
+        committer.own.retirement = retirement
+        committer.commit([world.prepare("run1")], 0)
+        values = [record.value for _, record in world.cluster.all_records(world.decisions)]
+        assert world.visible() == ["row of 0"]
+        newest = world.log().newest()
+    assert len(values) == 2
+    assert (values[-1] is None) == (retirement is Retirement.FORGET)
+    if retirement is Retirement.MARK:
+        assert newest is not None
+        assert newest.completed_at_ms is not None
 
 
 @pytest.mark.parametrize("key_type", CoordinatorType)

@@ -115,6 +115,15 @@ def test_id_whose_initialization_was_not_answered_is_abandoned() -> None:
     assert [cluster.calls.count(f"init p.q.r.w.{number}") for number in range(4)] == [1, 1, 2, 1]
 
 
+def test_exhausted_epoch_is_skipped(cluster: MemoryCluster) -> None:
+    pool = _pool(cluster)
+    name, identity = _use(cluster, pool)
+    _end(cluster, name, identity, True)
+    cluster.ids[name].identity = ProducerIdentity(identity.producer_id, 32765)
+    _, following = _use(cluster, pool, 1)
+    assert following.producer_epoch == 0 and following.producer_id != identity.producer_id
+
+
 def test_recreated_pool_never_reuses_ids_of_its_predecessor() -> None:
     clock = StandingClock()
     process, cluster, same_broker = ProcessState(runtime_by(clock)), MemoryCluster(), MemoryCluster()
