@@ -92,19 +92,6 @@ def test_offset_that_a_log_gives_twice_shows_that_records_are_lost(base_offset: 
         producer.flush()
 
 
-def test_partitions_of_one_leader_share_a_request() -> None:
-    client = FakeClient(TOPIC, 2, [code(0)])
-    assert set(flushed(client, FIRST, SECOND)) == {FIRST, SECOND}
-    assert [set(sent.batches) for sent in client.sent] == [{FIRST, SECOND}]
-
-
-def test_partitions_of_two_leaders_use_separate_requests() -> None:
-    client = FakeClient(TOPIC, 2, [code(0), code(0)])
-    client.leaders[1] = 2
-    flushed(client, FIRST, SECOND)
-    assert {sent.leader: set(sent.batches) for sent in client.sent} == {1: {FIRST}, 2: {SECOND}}
-
-
 @pytest.mark.parametrize("trouble", [code(6), code(19), code(7), code(51), code(14), unanswered])
 def test_retry_keeps_its_sequence_numbers_and_bytes(trouble: Any) -> None:
     client = FakeClient(TOPIC, 1, [trouble, trouble, code(0), code(0)])
@@ -142,12 +129,6 @@ def test_a_partition_without_a_leader_waits_for_one() -> None:
     client.leaders[0] = 4
     producer.flush()
     assert [sent.leader for sent in client.sent] == [4]
-
-
-def test_error_of_one_partition_does_not_affect_the_others() -> None:
-    client = FakeClient(TOPIC, 2, [lambda sent: produced(sent, {0: 6}), code(0)])
-    flushed(client, FIRST, SECOND)
-    assert [set(sent.batches) for sent in client.sent] == [{FIRST, SECOND}, {FIRST}]
 
 
 def test_batch_that_is_too_large_is_split_and_renumbered() -> None:
