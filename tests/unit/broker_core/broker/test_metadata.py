@@ -40,12 +40,6 @@ def snapshot(metadata):
     return (metadata.topics, metadata.names, metadata.cluster_id, metadata.transaction_version, metadata.features_epoch)
 
 
-def test_leaders_are_assigned_round_robin():
-    metadata = opened(Journal())
-    topic = metadata.create_topic("t", UUID(int=1), 3, {})
-    assert topic.partitions == [Leadership(1, 0, (1, 2)), Leadership(2, 0, (2, 1)), Leadership(1, 0, (1, 2))]
-
-
 def test_restart_raises_every_leader_epoch_and_keeps_the_rest():
     journal = Journal()
     before = opened(journal)

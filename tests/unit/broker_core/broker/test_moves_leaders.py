@@ -1,9 +1,7 @@
 """Moves of partition leaders and group coordinators inside a transaction, and moves that are refused."""
 
-import pytest
-
 from broker_core.errors import ErrorCode
-from tests.support.broker_core.moves_world import PARTITIONS, complete, ends, holding_markers, open_world, protocols
+from tests.support.broker_core.moves_world import PARTITIONS, complete, ends, open_world, protocols
 
 E = ErrorCode
 P0, P1 = PARTITIONS
@@ -22,25 +20,6 @@ def test_leader_move_inside_a_transaction_keeps_the_producer_state(protocol: int
     assert world.end(commit=commit)[0] is E.NONE
     assert [world.outcome(one) for one in PARTITIONS] == [(True, 0 if commit else 1)] * 2
     assert len(world.markers(P0)) == 1
-
-
-@protocols
-@ends
-def test_marker_is_written_to_the_new_leader(protocol: int, commit: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = open_world(protocol)
-    world.write()
-    with monkeypatch.context() as patch:
-        held = holding_markers(patch)
-        world.end(commit=commit)
-        _old, _ = world.move(P0)
-    # The old leader refuses the marker, and the coordinator looks up the new leader.
-    sender = world.cluster.brokers[world.coordinator].transactions
-    sender.completion.answered(
-        held[0], dict.fromkeys(held[0].partitions, E.NOT_LEADER_OR_FOLLOWER), world.cluster.now_ms
-    )
-    world.cluster.advance(world.cluster.now_ms + 100)
-    assert world.state() == complete(commit)
-    assert [world.outcome(one) for one in PARTITIONS] == [(True, 0 if commit else 1)] * 2
 
 
 @protocols
