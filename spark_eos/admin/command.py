@@ -94,9 +94,10 @@ def _run(given: Sequence[str]) -> int:
             return code
         with KafkaClient(parsers.options_of(chosen)) as client:
             done = run(chosen, KafkaCluster(client, chosen.decision_topic))
-            # The list ends where a transaction is open.
-            for place, reached, end in rests(client, chosen.decision_topic) if chosen.command == "list" else ():
-                output.say(output.rest_text(place, reached, end, name_blocker(client, place)))
+            if chosen.command == "list":
+                # The list ends where a transaction is open.
+                for place, reached, end in rests(client, chosen.decision_topic):
+                    output.say(output.rest_text(place, reached, end, name_blocker(client, place)))
             return done
     except OptionError as error:
         return _failed(with_address(error), ExitCode.USAGE)
