@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -21,6 +22,7 @@ PARTITIONS = (10, 300)
 DEADLINE_S = 120.0
 IMPORT = "import time; t = time.process_time(); import broker_core.embedded; print((time.process_time() - t) * 1000)"
 FIRST = "from tests.benchmarks.broker.starts import first_acknowledged as f; print(f())"
+CONTROLLED = "from tests.benchmarks.broker.starts import controlled as f; print(f())"
 
 
 def first_acknowledged() -> float:
@@ -31,6 +33,17 @@ def first_acknowledged() -> float:
         producer.produce("first", b"x")
         assert producer.flush(DEADLINE_S) == 0
         return (time.perf_counter() - started) * 1000
+
+
+def controlled() -> float:
+    """Return the ms of processor time from the start of a control port to its first answer."""
+    from broker_core.features.control.server import ControlServer
+
+    with EmbeddedBroker() as kafka:
+        started = time.process_time()
+        with ControlServer(kafka) as control, urllib.request.urlopen(f"{control.url}/about") as answer:
+            answer.read()
+            return (time.process_time() - started) * 1000
 
 
 def _in_new_interpreter(code: str, times: int) -> float:
@@ -77,6 +90,7 @@ def measure(*, quick: bool) -> str:
     rows = [
         ["import of `broker_core.embedded`, processor time", f"{_in_new_interpreter(IMPORT, times):.0f}"],
         ["`EmbeddedBroker()` to its first acknowledged record", f"{_in_new_interpreter(FIRST, times):.0f}"],
+        ["a control port to its first answer, processor time", f"{_in_new_interpreter(CONTROLLED, times):.0f}"],
     ]
     for name in NAMES:
         taken = statistics.median(_new_process(name) for _ in range(1 if quick else 3))
