@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from broker_core.errors import ErrorCode
@@ -228,17 +229,14 @@ def _write_table(chosen: argparse.Namespace, columns: Mapping[str, str], documen
 def find_hanging(chosen: argparse.Namespace, client: KafkaClient, now_ms: int) -> int:
     """Find the hanging transactions in a scope, and give for each open one why it counts as hanging or not."""
     places = _scope(chosen, client)
-    # One partition without a leader must not end the search of a whole cluster.
-    unreadable: dict[TopicPartition, str] | None = {} if chosen.topic is None else None
+    # One partition without a leader must not end the search of the others.
+    unreadable: dict[TopicPartition, str] = {}
     with progress("Describing producers", color=chosen.color) as report:
-        findings = find_open(
-            client,
-            places,
-            chosen.broker_id,
-            max_in_flight=chosen.max_in_flight,
-            report=report,
-            unreadable=unreadable,
-        )
+        look = partial(find_open, client, places, chosen.broker_id, max_in_flight=chosen.max_in_flight)
+        findings = look(report=report, unreadable=unreadable)
+        if chosen.topic is not None and len(unreadable) == len(places):
+            # The error says why, and what to do.
+            findings, unreadable = look(report=report), {}
     old = [each for each in findings if is_listed(each, chosen.max_transaction_timeout * MINUTE_MS, now_ms)]
     # A short transaction whose id is hidden is no reason to conceal one that hangs.
     require_verdicts(old)
@@ -254,7 +252,7 @@ def find_hanging(chosen: argparse.Namespace, client: KafkaClient, now_ms: int) -
             say(explanation(each, commands, now_ms, painter))
     left = sum(each.verdict in (HangingVerdict.LIVE, HangingVerdict.UNKNOWN) for each in findings)
     say(
-        f"Checked {counted(len(places) - len(unreadable or ()), 'partition')}: "
+        f"Checked {counted(len(places) - len(unreadable), 'partition')}: "
         f"{counted(len(hanging), 'hanging transaction')}, {counted(left, 'other open one')}"
         + (" (use --explain for the reasons)." if left and not chosen.explain and chosen.output == TABLE else ".")
     )

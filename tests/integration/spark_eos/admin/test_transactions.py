@@ -583,6 +583,24 @@ def test_search_of_all_topics_reports_partitions_that_it_could_not_check(
     assert kafka.run("find-hanging", "--all-topics", "--topic", topic) == ExitCode.USAGE
 
 
+def test_search_of_a_topic_goes_on_without_a_partition_that_has_no_leader(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is searched after a broker was lost, which is what makes transactions hang."""
+    with EmbeddedBroker(config=HANGING_SETTINGS, topics={"t": 2}) as cluster:
+        with RawClient(cluster.bootstrap_servers) as client:
+            hang(RawSession(client, unique("late")), "t", partition=1)
+        tool = Kafka(cluster.bootstrap_servers, capsys)
+        search = ("find-hanging", "--topic", "t", *ANY_AGE, "--timeout-seconds", "1")
+        with cluster.without_leader(("t", 0)):
+            assert tool.run(*search) == ExitCode.HANGING_FOUND
+            assert "Not checked: t-0 (" in tool.err
+            tool.run_advice("t")
+            assert tool.run(*search) == ExitCode.FAILED
+            assert tool.run(*search, "--partition", "0") == ExitCode.FAILED
+            assert "Check that the partition has a leader" in tool.err
+
+
 def test_topic_that_is_deleted_during_a_search_does_not_end_it() -> None:
     with EmbeddedBroker(config=HANGING_SETTINGS, topics={"gone": 1, "stays": 1}) as cluster:
         gone, stays = (TopicPartition(topic, 0) for topic in ("gone", "stays"))
