@@ -10,7 +10,7 @@ from tests.support.messages import UPGRADE, levels_request
 
 READ, OTHER_READ = "read", "other-read"
 ALL = {0, 1, 2, 3}
-LEAVE, LEAVE_FOR_A_WHILE = -1, -2
+LEAVE_FOR_A_WHILE = -2
 SESSION_MS, HEARTBEAT_MS = 45_000, 5_000
 
 

@@ -28,7 +28,6 @@ T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
 U0 = TopicPartition("u", 0)
 PRODUCER = ProducerIdentity(4000, 5)
-OTHER_PRODUCER = ProducerIdentity(5000, 0)
 NONE = ErrorCode.NONE
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000

@@ -12,8 +12,6 @@ from tests.support.waiting import wait_until
 
 DEADLINE_SECONDS = 30
 
-Row = tuple[Any, ...]
-
 
 def create_topic(
     address: str, partitions: int = 1, config: Mapping[str, str] | None = None, name: str | None = None

@@ -23,7 +23,7 @@ from tests.support.broker_core.moves_world import (
 from tests.support.broker_core.requests import end_request
 
 E = ErrorCode
-P0, P1 = PARTITIONS
+P0 = PARTITIONS[0]
 
 
 @protocols

@@ -84,13 +84,6 @@ def test_session_lifetime_is_limited_by_broker_and_credentials(max_reauth_ms, to
     assert walked.has_expired(NOW_MS + lifetime_ms + 1) is ends
 
 
-def logged_in(max_reauth_ms=5000):
-    walked = session(max_reauth_ms)
-    walked.handshake("PLAIN", 1, NOW_MS)
-    walked.evaluate(plain("alice", "secret"), NOW_MS)
-    return walked
-
-
 @pytest.mark.parametrize(("again", "what"), [(False, "authentication"), (True, "re-authentication")])
 def test_failure_names_only_the_mechanism(again, what):
     walked = session(5000, validator=lambda token, now_ms: ValidToken("alice"))

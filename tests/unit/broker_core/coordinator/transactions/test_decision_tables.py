@@ -34,7 +34,7 @@ from broker_core.types import TransactionState
 
 S, E = TransactionState, ErrorCode
 EMPTY, ONGOING, PC, PA, CC, CA, DEAD, FENCED = S
-IDLE, PREPARED = (EMPTY, CC, CA), (PC, PA)
+PREPARED = (PC, PA)
 Case = Mapping[str, Any]
 
 LEGAL = {

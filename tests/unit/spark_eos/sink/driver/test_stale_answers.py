@@ -13,7 +13,7 @@ from spark_eos.sink.messages import Empty, Place, Prepared
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows
 from spark_eos.sink.protocol import commit as committer_module
 from spark_eos.sink.protocol import descriptions
-from spark_eos.sink.protocol.answers import CommittedOffset, Description, FoundRecords
+from spark_eos.sink.protocol.answers import Description, FoundRecords
 from spark_eos.sink.protocol.descriptions import why_earlier
 from spark_eos.sink.protocol.settlement import Fate, complete
 from spark_eos.sink.task.identity_pool import IdentityPool
@@ -32,7 +32,6 @@ from tests.support.spark_eos.sink_commits import (
 
 __all__ = ["cluster"]
 S = TransactionState
-Offsets = dict[object, CommittedOffset]
 
 
 @pytest.fixture(autouse=True)

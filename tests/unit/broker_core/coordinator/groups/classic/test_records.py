@@ -163,7 +163,6 @@ def test_damaged_group_metadata_is_reported(data: str):
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(0, 2**63 - 1)
-MEMBERS = st.builds(RecordedMember, TEXT, st.none() | TEXT, TEXT, TEXT, INT32, INT32, st.binary(), st.binary())
 
 
 @given(

@@ -8,12 +8,11 @@ from broker_core.coordinator.groups.classic.requests import JoinResult, LeavingM
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from tests.support.broker_core.consumer_group_world import Client, ConsumerWorld, Owned
-from tests.support.broker_core.group_world import GROUP, Answer, subscription
+from tests.support.broker_core.group_world import GROUP, Answer
 from tests.support.examples import examples
 
 FOREVER_MS = 1_000_000_000
 ALL = [TopicPartition("t", number) for number in range(4)]
-PROTOCOLS = (("range", subscription("t")),)
 
 
 class ClassicClient:
