@@ -139,6 +139,8 @@ class RangeFetch:
         self._missing, self._refused = Doubt(self._monotonic), Doubt(self._monotonic)
         # Why the last request has no answer.
         self._trouble = "it has no leader"
+        # Whether the last answer had nothing because of an open transaction.
+        self.is_hidden = False
 
     def chunks(self, start: int, end: int, *, until: int = LONG_MAX) -> Iterator[FetchedChunk]:
         """Yield the contents of the range, response by response, until the position reaches `end`.
@@ -155,6 +157,7 @@ class RangeFetch:
             answer = self._finish(request) if request else None
             request = None
             if answer is None:
+                self.is_hidden = False
                 self._wait_or_give_up(attempt, position, end, self._trouble)
                 attempt += 1
                 continue
@@ -164,6 +167,7 @@ class RangeFetch:
                 bound = chunk.last_stable_offset if committed else chunk.high_watermark
                 if bound >= end and self._is_hollow(position, end):
                     return
+                self.is_hidden = committed and bound < end <= chunk.high_watermark
                 self._wait_or_give_up(attempt, position, end, f"records can be read only up to {bound}")
                 attempt += 1
                 continue

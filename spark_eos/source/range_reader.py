@@ -18,13 +18,14 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import LogPoint, PartitionPlace
 from spark_eos.codec.arrow_numbers import arrow_numbers
 from spark_eos.codec.decode import decode_slabs
-from spark_eos.errors import BrokerError
+from spark_eos.errors import BrokerError, UnansweredError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.source import SourceOptions
 from spark_eos.runtime import ProcessState, Runtime, process_state
 from spark_eos.source.data_loss import DataLoss, DataLossPolicy
 from spark_eos.source.offsets import OffsetRange
 from spark_eos.source.schema import ARROW_HEADERS, arrow_schema, in_microseconds
+from spark_eos.transactions.judge import name_blocker
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,12 @@ def read_range(
                     yield from _rows(chunk, piece, options)
                     failpoints.reach("source.mid_read")
                 return
+            except UnansweredError as error:
+                if not fetch.is_hidden:
+                    raise
+                # The plan ended before any open transaction. An unclean election since then has lost a marker.
+                remedy = name_blocker(client, piece.topic_partition)
+                raise UnansweredError(error.happened, checked=error.checked, remedy=remedy) from error
             except OffsetsGoneError as gone:
                 position, until = _after_loss(gone, piece, losses)
                 # A driver that has planned with an epoch finds the cut, too: its next micro-batch begins there.

@@ -201,6 +201,21 @@ def test_unreadable_range_times_out(kafka_address: str, topic: str) -> None:
         rows(OffsetRange(topic, 0, 0, 5), options)
 
 
+def test_transaction_that_hides_a_planned_range_is_named(kafka_address: str, topic: str) -> None:
+    """As after an unclean election, which loses the marker of a transaction that had ended when the plan was made."""
+    producer = transactional_producer(kafka_address)
+    send_plain(kafka_address, topic, ["a"])
+    producer.begin_transaction()
+    send(producer, topic, ["open"])
+    (piece,) = plan(kafka_address, topic, **{"kafka.isolation.level": "read_uncommitted"})
+    options = options_for(kafka_address, topic, **{"kafkaConsumer.pollTimeoutMs": "300"})
+    with pytest.raises(
+        UnansweredError, match=r"only up to 1.*pollTimeoutMs.*It is the transaction of 'id-.*force-terminate"
+    ):
+        rows(piece, options)
+    producer.abort_transaction(30)
+
+
 def test_fetch_is_done_at_its_end_offset(kafka_address: str, client: KafkaClient, topic: str) -> None:
     abort(transactional_producer(kafka_address), topic, range(5))
     limits = options_for(kafka_address, topic).fetch
