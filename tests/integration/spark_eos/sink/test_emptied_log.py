@@ -13,6 +13,7 @@ from tests.support.restartable import Restartable, restartable
 from tests.support.spark_eos.client_world import read_values
 from tests.support.spark_eos.sink_process import SinkProcess
 from tests.support.spark_eos.source_data import create_topic
+from tests.support.waiting import wait_until
 
 TOPIC = "emptied"
 
@@ -39,7 +40,7 @@ def test_micro_batch_whose_records_are_gone_is_written_again_as_a_whole(broker: 
     driver.committer().abort(messages, 0)
     again = SinkProcess(broker.bootstrap_servers, TOPIC)
     again.committer("run2").commit([again.write("run2", split) for split in range(2)], 0)
-    assert read_values(broker.bootstrap_servers, TOPIC) == [["row 0"], ["row 1"]]
+    wait_until(lambda: read_values(broker.bootstrap_servers, TOPIC) == [["row 0"], ["row 1"]], "all is visible")
 
 
 def test_records_written_since_at_the_same_offset_are_not_taken_for_those_that_are_gone(broker: Restartable) -> None:
@@ -56,7 +57,7 @@ def test_micro_batch_whose_broker_was_restarted_is_committed(broker: Restartable
     messages = [query.write(split=split) for split in range(2)]
     broker.restart()
     SinkProcess(broker.bootstrap_servers, TOPIC).committer().commit(messages, 0)
-    assert read_values(broker.bootstrap_servers, TOPIC) == [["row 0"], ["row 1"]]
+    wait_until(lambda: read_values(broker.bootstrap_servers, TOPIC) == [["row 0"], ["row 1"]], "all is visible")
 
 
 def test_leaders_elected_since_are_asked_once_and_others_never() -> None:
