@@ -237,7 +237,7 @@ def _check(chosen: argparse.Namespace, transaction: PartitionTransaction, client
         raise RefusedError(f"The transaction at offset {first_offset} of {place} has just ended on its own")
     if finding.verdict is HangingVerdict.LIVE and finding.owner is not None:
         name = finding.owner.description.transactional_id
-        if (task := sinks_task(name)) is not None:
+        if (task := sinks_task(name)) is not None and finding.owner.description.state == TransactionState.ONGOING.label:
             raise RefusedError(
                 f"The transaction does not hang: '{name}' is an id of the eos-kafka sink, and its micro-batch may be "
                 "decided",
@@ -258,6 +258,7 @@ def _check(chosen: argparse.Namespace, transaction: PartitionTransaction, client
 
 def _refuse_wrong_fate(chosen: argparse.Namespace, finding: HangingFinding, say: Say) -> None:
     place, producer = finding.transaction.topic_partition, finding.transaction.producer
+    use = "If that shows a commit, use" if finding.doubt else "Use"
     if finding.is_committed and not chosen.commit:
         raise RefusedError(
             f"The epochs show that '{finding.transactional_id}' committed this transaction: an abort "
@@ -265,7 +266,7 @@ def _refuse_wrong_fate(chosen: argparse.Namespace, finding: HangingFinding, say:
             checked=f"The transaction is open at epoch {producer.producer_epoch} in the partition; "
             f"{finding.coordinator_says}{finding.doubt}. Apache Kafka can lose a marker when a broker returns "
             "(KAFKA-20734)",
-            remedy="Use --commit to write the missing commit marker; --force aborts the transaction anyway, and its "
+            remedy=f"{use} --commit to write the missing commit marker; --force aborts the transaction anyway, and its "
             "rows are lost",
         )
     if chosen.commit and not finding.is_committed:

@@ -136,7 +136,7 @@ def parse_assign(text: str) -> Assign:
         raise OptionError(f"No topicpartitions to assign as specified value for option 'assign' is '{text}'")
     expected = OptionError(f"{_EXPECTED_PARTITIONS}, got {text}", remedy="Correct option 'assign'")
     partitions: set[TopicPartition] = set()
-    for topic, numbers in _json_object(text, expected).items():
+    for topic, numbers in _json_object("assign", text, expected).items():
         if not isinstance(numbers, list) or not all(_is_partition(number) for number in numbers):
             raise expected
         partitions.update(TopicPartition(topic, number) for number in numbers)
@@ -227,7 +227,7 @@ def _partition_numbers(option: str, text: str) -> dict[TopicPartition, int]:
     example = _OFFSETS.get(option, _TIMES)
     expected = OptionError(f"Expected e.g. {example}, got {text}", remedy=f"Correct option '{option}'")
     numbers: dict[TopicPartition, int] = {}
-    for topic, partitions in _json_object(text, expected).items():
+    for topic, partitions in _json_object(option, text, expected).items():
         if not isinstance(partitions, dict):
             raise expected
         for partition, number in partitions.items():
@@ -239,13 +239,13 @@ def _partition_numbers(option: str, text: str) -> dict[TopicPartition, int]:
                     f"Option '{option}' has {number} for {topic}-{partition}", remedy=f"Give a number up to {LONG_MAX}"
                 )
             if numbers.setdefault(TopicPartition(topic, place), number) != number:
-                raise _twice(f"{topic}-{place}", text)
+                raise _twice(option, f"{topic}-{place}", text)
     return numbers
 
 
-def _json_object(text: str, expected: OptionError) -> dict[str, Any]:
+def _json_object(option: str, text: str, expected: OptionError) -> dict[str, Any]:
     try:
-        parsed = json.loads(text, object_pairs_hook=lambda pairs: _named_once(pairs, text))
+        parsed = json.loads(text, object_pairs_hook=lambda pairs: _named_once(option, pairs, text))
     except OptionError:
         raise
     except (ValueError, RecursionError):
@@ -255,19 +255,19 @@ def _json_object(text: str, expected: OptionError) -> dict[str, Any]:
     return parsed
 
 
-def _named_once(pairs: Sequence[tuple[str, Any]], text: str) -> dict[str, Any]:
+def _named_once(option: str, pairs: Sequence[tuple[str, Any]], text: str) -> dict[str, Any]:
     """Return the pairs of a JSON object; refuse a second value for a name, which would take the place of the first."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise _twice(name, text)
+            raise _twice(option, name, text)
         found[name] = value
     return found
 
 
-def _twice(name: str, text: str) -> OptionError:
+def _twice(option: str, name: str, text: str) -> OptionError:
     return OptionError(
-        f"'{name}' is there twice in {text}",
+        f"Option '{option}' has '{name}' twice: {text}",
         remedy="Name each topic and each partition once: only the last would count",
     )
 

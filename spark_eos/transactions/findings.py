@@ -130,13 +130,15 @@ class Owner:
         name = self.description.transactional_id
         return sinks_task(name) is not None or is_sinks_driver(name)
 
-    def says(self) -> str:
+    def says(self, place: TopicPartition | None = None) -> str:
+        """Return what its coordinator says, with the partition in question before the others."""
         each = self.description
         if not each.exists:
             return (
                 f"broker {self.coordinator_id} no longer knows the transactional id '{one_line(each.transactional_id)}'"
             )
-        partitions = ", ".join(map(str, each.topic_partitions[:_MOST_NAMED])) or "none"
+        named = sorted(each.topic_partitions, key=lambda other: other != place)[:_MOST_NAMED]
+        partitions = ", ".join(map(str, named)) or "none"
         if (left := len(each.topic_partitions) - _MOST_NAMED) > 0:
             partitions += f" and {left} more"
         return (
@@ -202,7 +204,7 @@ class HangingFinding:
             return "not queried"
         if not self.owners:
             return f"no broker lists a transactional id with producer id {self.transaction.producer.producer_id}"
-        return "; ".join(each.says() for each in self.owners)
+        return "; ".join(each.says(self.transaction.topic_partition) for each in self.owners)
 
     def command(self, commands: OperatorCommands) -> str | None:
         """Return the command that ends a hanging transaction, or an abandoned live one; None for the others.
@@ -223,6 +225,7 @@ class HangingFinding:
         """Return the command with what it is for, or an empty text."""
         command = self.command(commands)
         purpose = "to end it" if self.hangs or self._task is None else "to see its decision"
+        purpose = "if that shows a commit" if self.doubt else purpose
         return f"{purpose}: {command}" if command else ""
 
     @property
@@ -242,7 +245,8 @@ class HangingFinding:
             search = f" `{again}` shows what it is to an operator who may see every id." if self.why == HIDDEN else ""
             return f"It is {whose}. Its state is unknown: {self.why}.{search}"
         if self.hangs or owner is None:
-            return f"It is {whose}, and it hangs: {self.why}. `{command}` ends it."
+            condition = "If that shows a commit, " if self.doubt else ""
+            return f"It is {whose}, and it hangs: {self.why}. {condition}`{command}` ends it."
         age_ms = self.age_ms(now_ms)
         age = "" if age_ms is None else f" for {age_ms / 1_000:.0f} s"
         timeout = f"timeout {owner.description.transaction_timeout_ms / 1_000:.0f} s"

@@ -23,7 +23,7 @@ from spark_eos.client.fetch import FetchedChunk, fetch_once
 from spark_eos.client.inspection import SEE_EVERY_ID, describe_transactions, list_by_broker, sees_every_id
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup
-from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT, ProducerScan, Report
+from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT, ActiveProducer, ProducerScan, Report
 from spark_eos.client.transactions import TV2
 from spark_eos.errors import AuthorizationError, EosKafkaError, UnansweredError
 from spark_eos.options.operator_commands import OperatorCommands
@@ -112,8 +112,9 @@ def judge(
             doubt = OFFLINE.format(", ".join(map(str, sorted(offline))))
         elif not sees_every_id(client, timeout_ms=timeout_ms):
             doubt = HIDDEN
+    in_topics: dict[str, list[ActiveProducer]] = {}
     return [
-        found[each] or _suspect(client, each, _of(owners, each), each.name in still, doubt, timeout_ms)
+        found[each] or _suspect(client, each, _of(owners, each), each.name in still, doubt, in_topics, timeout_ms)
         for each in opened
         if each.topic_partition not in (unreadable or ())
     ]
@@ -157,6 +158,7 @@ def _suspect(
     owners: Sequence[Owner],
     is_still_open: bool,
     doubt: str,
+    in_topics: dict[str, list[ActiveProducer]],
     timeout_ms: float | None,
 ) -> HangingFinding:
     if not is_still_open:
@@ -168,29 +170,40 @@ def _suspect(
         return finding
     if not _may_be_v2(client, transaction, timeout_ms):
         return hanging_finding(transaction, owners, is_v2=False)
-    return hanging_finding(transaction, owners, is_v2=_seen_as_v2(client, transaction, timeout_ms))
+    topic = transaction.topic_partition.topic
+    if topic not in in_topics:
+        in_topics[topic] = _producers_in(client, topic, timeout_ms)
+    return hanging_finding(transaction, owners, is_v2=_seen_as_v2(transaction, owners, in_topics[topic]))
 
 
-def _seen_as_v2(client: KafkaClient, transaction: PartitionTransaction, timeout_ms: float | None) -> bool | None:
-    """Return what the other partitions of the topic show about the protocol of a producer one epoch ahead.
+def _seen_as_v2(
+    transaction: PartitionTransaction, owners: Sequence[Owner], in_topic: Iterable[ActiveProducer]
+) -> bool | None:
+    """Return what the producers of the topic's partitions show about the protocol of a producer one epoch ahead.
 
     Its newest transaction is complete. V2 begins an epoch with the marker, so that records of this epoch show V1, and a
-    marker of it without records shows V2. None if no partition has either.
+    marker of it without records shows V2: if the newest transaction wrote it, as one of V1 that was aborted before its
+    first record leaves such a marker, too. None if no partition has either.
     """
-    producer, topic = transaction.producer, transaction.topic_partition.topic
-    known = client.metadata([topic], timeout_ms=timeout_ms).get(topic)
-    places = [] if known is None else [TopicPartition(topic, each) for each in known.partitions]
-    scan = ProducerScan(client, unreadable={}, timeout_ms=timeout_ms)
+    following = transaction.producer.producer_id, transaction.producer.producer_epoch + 1
     ended = [
-        each.last_sequence
-        for producers in scan.run(places).values()
-        for each in producers
-        if (each.producer_id, each.producer_epoch) == (producer.producer_id, producer.producer_epoch + 1)
-        and not each.is_in_transaction
+        each for each in in_topic if (each.producer_id, each.producer_epoch) == following and not each.is_in_transaction
     ]
-    if any(each != NO_SEQUENCE for each in ended):
+    if any(each.last_sequence != NO_SEQUENCE for each in ended):
         return False
-    return True if ended and topic != CONSUMER_OFFSETS_TOPIC else None
+    began_ms = max(each.description.start_time_ms for each in owners)
+    return True if any(each.last_timestamp_ms >= began_ms > 0 for each in ended) else None
+
+
+def _producers_in(client: KafkaClient, topic: str, timeout_ms: float | None) -> list[ActiveProducer]:
+    """List the producers of a topic, without waiting for a partition that has no leader.
+
+    The offsets of groups have no sequences, so that their producers show nothing.
+    """
+    known = None if topic == CONSUMER_OFFSETS_TOPIC else client.metadata([topic], timeout_ms=timeout_ms).get(topic)
+    led = () if known is None else (number for number, each in known.partitions.items() if each.leader >= 0)
+    scan = ProducerScan(client, unreadable={}, timeout_ms=timeout_ms)
+    return [each for some in scan.run([TopicPartition(topic, number) for number in led]).values() for each in some]
 
 
 def require_verdicts(findings: Iterable[HangingFinding]) -> None:

@@ -689,7 +689,7 @@ def test_commit_of_a_later_owner_proves_nothing_about_a_late_write_of_v1(
 def test_records_of_a_later_owner_show_v1_on_a_cluster_of_v2(
     capsys: pytest.CaptureFixture[str], place: tuple[str, int], is_shown: bool
 ) -> None:
-    """The late write is the first one to its partition; librdkafka and other clients use V1 on each cluster."""
+    """The late write is the first one to its partition; librdkafka uses V1 on each cluster."""
     with EmbeddedBroker(config=HANGING_SETTINGS, topics={"t": 2, "other": 1}) as kafka:
         with RawClient(kafka.bootstrap_servers) as client:
             session = RawSession(client, "late")
@@ -706,6 +706,46 @@ def test_records_of_a_later_owner_show_v1_on_a_cluster_of_v2(
         assert ("look into the application's log first" in found["why"]) is not is_shown
         assert tool.run(*abort("t", "--start-offset", "0", *([] if is_shown else ["--commit"]))) == ExitCode.DONE
         assert ("look into the application's log first" in tool.err) is not is_shown
+
+
+def test_abort_before_its_first_record_does_not_show_v2(capsys: pytest.CaptureFixture[str]) -> None:
+    """A client of V1 that adds a partition and aborts before it writes leaves a marker of its epoch without records."""
+    with EmbeddedBroker(config=HANGING_SETTINGS, topics={"t": 2, "other": 1}, clock="virtual") as kafka:
+        with RawClient(kafka.bootstrap_servers) as client:
+            session = RawSession(client, "late")
+            hang(session, "t", session.init_until_done(version=4))
+            later = session.init_until_done(version=4)
+            session.add_until_done(later, "t", 1)
+            assert session.end_until_done(later, commit=False, version=3)[0] == 0
+            wait_until(lambda: session.describe().transaction_state == "CompleteAbort", "the marker is written")
+            kafka.clock.advance(seconds=1)
+            session.add_until_done(later, "other", 0)
+            assert session.produce("other", record_batch([b"later"], later, 0), version=9)[0] == 0
+            assert session.end_until_done(later, commit=True, version=3)[0] == 0
+            wait_until(lambda: session.describe().transaction_state == "CompleteCommit", "the marker is written")
+        [found] = Kafka(kafka.bootstrap_servers, capsys).json("find-hanging", "--topic", "t", *ANY_AGE)
+        assert "look into the application's log first" in found["why"]
+
+
+def test_topic_of_many_hanging_transactions_is_searched_once_for_their_protocol() -> None:
+    """A partition without a leader, which was not asked for, is not waited for."""
+    with EmbeddedBroker(config=HANGING_SETTINGS, topics={"t": 6, "other": 1}) as kafka:
+        with RawClient(kafka.bootstrap_servers) as client:
+            session = RawSession(client, "late")
+            first = session.init_until_done(version=4)
+            for partition in range(5):
+                hang(session, "t", first, partition=partition)
+            later = session.init_until_done(version=4)
+            session.add_until_done(later, "other", 0)
+            assert session.end_until_done(later, commit=True, version=3)[0] == 0
+            wait_until(lambda: session.describe().transaction_state == "CompleteCommit", "the marker is written")
+        with kafka.without_leader(("t", 5)), client_of(kafka.bootstrap_servers) as client:
+            before = len(kafka.requests())
+            found = find_open(client, [TopicPartition("t", partition) for partition in range(5)])
+            asked = [each.api for each in kafka.requests()[before:]]
+        assert [each.hangs for each in found] == [True] * 5
+        # Two looks at what is open, and one at the whole topic.
+        assert asked.count("DescribeProducers") == 3
 
 
 def test_list_covers_several_brokers_and_follows_coordinator_moves(capsys: pytest.CaptureFixture[str]) -> None:

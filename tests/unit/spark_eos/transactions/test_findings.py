@@ -69,6 +69,7 @@ def test_live_transaction_of_the_sink_leads_to_its_decision_and_not_to_its_end()
 def test_transaction_in_many_partitions_does_not_name_all_of_them_in_each(count: int, end: str) -> None:
     many = replace(described(NOW_MS), topic_partitions=tuple(TopicPartition("t", each) for each in range(count)))
     assert Owner(1, many).says().endswith(end)
+    assert f"partitions: t-{count - 1}, t-0, " in Owner(1, many).says(TopicPartition("t", count - 1))
 
 
 @pytest.mark.parametrize(
