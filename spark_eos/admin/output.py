@@ -246,12 +246,17 @@ def list_document(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def decision_document(decision: Decision) -> dict[str, Any]:
-    plain = ("run", "micro_batch", "attempt", "revision", "decided_at_ms", "completed_at_ms", "record_count")
     return {
-        **{name: getattr(decision, name) for name in plain},
+        "run": decision.run,
+        "micro_batch": decision.micro_batch,
+        "attempt": decision.attempt,
+        "revision": decision.revision,
         "tasks": decision.split_count,
+        "decided_at_ms": decision.decided_at_ms,
+        "completed_at_ms": decision.completed_at_ms,
         "intervention": intervention_document(decision.intervention),
         "transaction_count": len(decision.transactions),
+        "record_count": decision.record_count,
     }
 
 

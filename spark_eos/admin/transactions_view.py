@@ -3,7 +3,6 @@
 import argparse
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from broker_core.errors import ErrorCode
@@ -232,11 +231,14 @@ def find_hanging(chosen: argparse.Namespace, client: KafkaClient, now_ms: int) -
     # One partition without a leader must not end the search of the others.
     unreadable: dict[TopicPartition, str] = {}
     with progress("Describing producers", color=chosen.color) as report:
-        look = partial(find_open, client, places, chosen.broker_id, max_in_flight=chosen.max_in_flight)
-        findings = look(report=report, unreadable=unreadable)
-        if chosen.topic is not None and len(unreadable) == len(places):
-            # The error says why, and what to do.
-            findings, unreadable = look(report=report), {}
+        findings = find_open(
+            client,
+            places,
+            chosen.broker_id,
+            max_in_flight=chosen.max_in_flight,
+            report=report,
+            unreadable=unreadable if len(places) > 1 else None,
+        )
     old = [each for each in findings if is_listed(each, chosen.max_transaction_timeout * MINUTE_MS, now_ms)]
     # A short transaction whose id is hidden is no reason to conceal one that hangs.
     require_verdicts(old)

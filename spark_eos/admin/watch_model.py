@@ -7,6 +7,7 @@ from functools import partial
 
 from broker_core.types import TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.leaders import existing_topics
 from spark_eos.client.offset_lookup import places_of
 from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT, ProducerScan, unreadable_text
 from spark_eos.errors import AuthorizationError, EosKafkaError, UnsupportedError
@@ -80,8 +81,9 @@ class Watcher:
             places = partition_places(self.client)[0]
         else:
             # One that is deleted later, or hidden, must not stop the look at the others.
-            named = self.client.metadata if self.has_looked else partial(self.client.require_topics, need_leaders=False)
-            places = places_of(named(self.topics).values())
+            required = partial(self.client.require_topics, need_leaders=False)
+            described = partial(existing_topics, self.client) if self.has_looked else required
+            places = places_of(described(self.topics).values())
         stable, high = ends(self.client, places, places)
         at_ms = now_ms(self.client.runtime.clock)
         self._standstills.keep_only(places)

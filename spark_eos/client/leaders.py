@@ -25,7 +25,7 @@ def leaderless_partitions(
     A topic that is gone, or that the principal may not describe, hides nothing of the others.
     """
     try:
-        found = _described(client, topics, max_age_ms)
+        found = existing_topics(client, topics, max_age_ms=max_age_ms, timeout_ms=_LEADERS_WAIT_MS)
     except EosKafkaError:
         # The next request meets the same failure, with more patience.
         return {}
@@ -34,11 +34,14 @@ def leaderless_partitions(
     }
 
 
-def _described(client: KafkaClient, topics: Collection[str], max_age_ms: int) -> Mapping[str, TopicMetadata]:
+def existing_topics(
+    client: KafkaClient, topics: Collection[str], *, max_age_ms: float = 0, timeout_ms: float | None = None
+) -> Mapping[str, TopicMetadata]:
+    """Describe the topics that exist and that the principal may describe, when no broker has to learn of the others."""
     try:
-        return client.require_topics(topics, need_leaders=False, max_age_ms=max_age_ms, timeout_ms=_LEADERS_WAIT_MS)
+        return client.require_topics(topics, need_leaders=False, max_age_ms=max_age_ms, timeout_ms=timeout_ms)
     except (AuthorizationError, TopicError):
-        return client.metadata(topics, timeout_ms=_LEADERS_WAIT_MS)
+        return client.metadata(topics, timeout_ms=timeout_ms)
 
 
 def leaderless_among(client: KafkaClient, places: Collection[TopicPartition]) -> TopicPartition | None:

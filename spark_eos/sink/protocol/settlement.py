@@ -290,8 +290,10 @@ async def must_task_write(decision: Decision, split: int, policy: OnLostTransact
 def must_write(settlement: Settlement, split: int, policy: OnLostTransaction) -> bool:
     """Return whether a task writes its rows; raise `LostTransactionError` if neither writing nor skipping is safe."""
     action = settlement.action
-    if action in (SettlementAction.CLOSED, SettlementAction.WRITE_AGAIN):
-        return action is SettlementAction.WRITE_AGAIN
+    if action is SettlementAction.CLOSED:
+        return False
+    if action is SettlementAction.WRITE_AGAIN:
+        return True
     if action is not SettlementAction.WRITE_LOST or policy is OnLostTransaction.FAIL:
         raise lost_error(settlement)
     return split in {transaction.split for transaction in settlement.lost}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker_core import EmbeddedBroker
+from broker_core import EmbeddedBroker, Error
 from broker_core.types import TopicPartition
 from spark_eos.admin import watch, watch_model
 from spark_eos.admin.command import ExitCode, main
@@ -136,6 +136,22 @@ def test_topic_that_is_deleted_stops_no_look_at_the_others() -> None:
             found = watcher.look()
         assert [each.topic_partition for each in found.lagging] == [TopicPartition("kept", 0)]
         assert found.trouble == "Deleted, or hidden from this principal: gone"
+
+
+def test_topic_that_one_answer_does_not_know_is_looked_for_again() -> None:
+    with (
+        EmbeddedBroker(topics={"kept": 1}) as kafka,
+        KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client,
+        RawClient(kafka.bootstrap_servers) as raw,
+    ):
+        open_up(RawSession(raw, "open"), "kept", 0)
+        watcher = Watcher(client, ["kept"])
+        first = watcher.look()
+        with kafka.fault(api="Metadata", action=Error("UNKNOWN_TOPIC_OR_PARTITION"), times=1) as fault:
+            second = watcher.look()
+        assert fault.hits == 1
+        assert second.trouble == ""
+        assert [each.since_ms for each in second.lagging] == [each.since_ms for each in first.lagging]
 
 
 def test_topic_that_does_not_exist_is_an_error(scene: Scene) -> None:
