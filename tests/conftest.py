@@ -3,10 +3,10 @@
 import gc
 import logging
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ import pytest
 from spark_eos.sink.incarnation import use_folder
 from tests.support import examples, short_form
 from tests.support.java import java_problem
-from tests.support.memory_files import use_memory
+from tests.support.memory_files import own_folder, use_memory
 
 # The order of files, the limit of tests that hang, the first words of failures, and fixtures that several suites share.
 pytest_plugins = (
@@ -35,17 +35,10 @@ use_memory(os.environ)
 tempfile.tempdir = None
 # Each run of tests has a folder of its own, which goes with it: killed processes leave their files. It does not contain
 # the folders of the tests, of which pytest keeps those of three runs. A socket's path in it must be short.
-FOLDER = None
 if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
-    FOLDER = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="k-")
+    os.environ["TMPDIR"] = own_folder(Path(tempfile.gettempdir()))
     tempfile.tempdir = None
-
-
-def pytest_unconfigure() -> None:
-    """Remove the folder of the run."""
-    if FOLDER is not None:
-        shutil.rmtree(FOLDER, ignore_errors=True)
 
 
 def pytest_configure() -> None:

@@ -5,15 +5,21 @@ seconds of a processor took 80 seconds. A process that is killed loses nothing h
 Containers often forbid programs in such a folder, which tests of installations put there.
 """
 
+import atexit
 import os
 import shutil
+import tempfile
+import time
 from collections.abc import MutableMapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 FOLDER: Final = Path("/dev/shm")
 # The tests have a few hundred MiB of files at a time; JVMs of Spark and Apache Kafka need the rest.
 NEEDED_BYTES: Final = 8 << 30
+_PREFIX: Final = "k-"
+_LONGEST_RUN_S: Final = 24 * 3600
 
 
 def use_memory(
@@ -34,3 +40,20 @@ def use_memory(
         return
     if free_bytes >= needed_bytes and not forbids_programs:
         environ["TMPDIR"] = str(folder)
+
+
+def own_folder(place: Path) -> str:
+    """Make a temporary folder that this process removes when it ends; remove those of runs that were killed."""
+    for left in place.glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            if left.stat().st_mtime < time.time() - _LONGEST_RUN_S:
+                shutil.rmtree(left)
+    folder, owner = tempfile.mkdtemp(prefix=_PREFIX, dir=place), os.getpid()
+
+    def remove() -> None:
+        # Not in a fork.
+        if os.getpid() == owner:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder

@@ -1,10 +1,11 @@
 """Temporary files of tests are in memory if there is enough of it, and where a user wants them otherwise."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from tests.support.memory_files import use_memory
+from tests.support.memory_files import own_folder, use_memory
 
 
 @pytest.mark.parametrize(
@@ -35,3 +36,13 @@ def test_files_stay_on_a_disk_where_memory_is_no_folder(tmp_path: Path) -> None:
         use_memory(environ, folder=folder, needed_bytes=1, memory=memory)
         use_memory(environ, folder=folder, needed_bytes=1, memory=tmp_path / "missing")
         assert environ == {}
+
+
+def test_folders_of_killed_runs_are_removed(tmp_path: Path) -> None:
+    old, new, other = (tmp_path / name for name in ("k-old", "k-new", "old"))
+    for each in (old, new, other):
+        (each / "inner").mkdir(parents=True)
+    for each in (old, other):
+        os.utime(each, (0, 0))
+    mine = Path(own_folder(tmp_path))
+    assert set(tmp_path.iterdir()) == {new, other, mine}
