@@ -275,6 +275,11 @@ def test_records_without_a_timestamp_are_never_too_old() -> None:
     assert append_raw(log, build_batch([NewRecord(b"k", b"v")])).base_offset == 0
 
 
+def test_coordinator_appends_skip_client_restrictions(log: PartitionLog) -> None:
+    result = append_raw(log, batch(2, base_offset=5), origin=AppendOrigin.COORDINATOR)
+    assert (result.base_offset, result.last_offset) == (0, 1)
+
+
 def test_offsets_and_leader_epoch_are_written_in_place(log: PartitionLog) -> None:
     append(log, 3)
     data = bytearray(batch(2))

@@ -124,6 +124,15 @@ def test_exhausted_epoch_is_skipped(cluster: MemoryCluster) -> None:
     assert following.producer_epoch == 0 and following.producer_id != identity.producer_id
 
 
+def test_id_unknown_to_its_coordinator_is_left_alone(cluster: MemoryCluster) -> None:
+    """It may have an open transaction: a coordinator that has just moved does not know the id for a moment."""
+    pool = _pool(cluster)
+    first, _ = _use(cluster, pool)
+    cluster.forgotten.add(first)
+    assert _use(cluster, pool, 1)[0] == "p.q.r.w.1"
+    assert cluster.ids[first].state is S.ONGOING
+
+
 def test_recreated_pool_never_reuses_ids_of_its_predecessor() -> None:
     clock = StandingClock()
     process, cluster, same_broker = ProcessState(runtime_by(clock)), MemoryCluster(), MemoryCluster()

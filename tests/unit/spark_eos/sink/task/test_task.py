@@ -271,12 +271,20 @@ def test_decided_name_with_another_topic_is_refused_before_reading_rows(job_id: 
 
 
 @pytest.mark.parametrize(
-    ("run", "write", "is_refused"),
-    [("run1", "second", True), ("run1", "first", False), ("run2", "second", False), ("run1", "", False)],
+    ("run", "write", "decided", "is_refused"),
+    [
+        ("run1", "second", "first", True),
+        ("run1", "first", "first", False),
+        ("run2", "second", "first", False),
+        ("run1", "", "first", False),
+        ("run1", "second", "", False),
+    ],
 )
-def test_second_write_under_one_name_in_one_run_is_refused(run: str, write: str, is_refused: bool) -> None:
+def test_second_write_under_one_name_in_one_run_is_refused(
+    run: str, write: str, decided: str, is_refused: bool
+) -> None:
     cluster = MemoryCluster()
-    _decide(cluster, 4, write="first")
+    _decide(cluster, 4, write=decided)
     writer = _writer(cluster, MemoryTransaction())
     writer.place = Place("q", run, 4, 1, write)
     if is_refused:

@@ -228,6 +228,13 @@ def test_group_has_a_maximum_size():
     assert set(world.group().members) == {leader, third.now.member_id}
 
 
+def test_repeated_join_replaces_the_delayed_one(world: GroupWorld):
+    leader, _ = world.stable("a", "b")
+    first, second = world.join(leader), world.join(leader)
+    assert first.now.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert second.waits
+
+
 def test_initial_rebalance_waits_for_more_members_up_to_a_limit():
     world = GroupWorld(group_initial_rebalance_delay_ms=3_000)
     answers = [world.join(rebalance_timeout_ms=7_000)]
