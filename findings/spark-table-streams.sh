@@ -21,24 +21,10 @@ import os
 
 from pyspark.errors import StreamingQueryException
 from seen import see
-from spark_session import session
+from table_session import table_session
 
 HERE = os.getcwd()
-# Spark has the other jars itself.
-JARS = [each for name in ("delta", "iceberg", "unitycatalog") for each in glob.glob(f"{HERE}/tables/jars/{name}-*.jar")]
-spark = session(
-    "local[1]",
-    {
-        "spark.jars": ",".join(JARS),
-        "spark.databricks.delta.snapshotPartitions": "1",
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
-        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.catalog.iceberg": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.iceberg.type": "hadoop",
-        "spark.sql.catalog.iceberg.warehouse": f"{HERE}/iceberg",
-    },
-)
+spark = table_session()
 
 
 def text(frame):
