@@ -237,14 +237,13 @@ def _check(chosen: argparse.Namespace, transaction: PartitionTransaction, client
         raise RefusedError(f"The transaction at offset {first_offset} of {place} has just ended on its own")
     if finding.verdict is HangingVerdict.LIVE and finding.owner is not None:
         name = finding.owner.description.transactional_id
-        if (task := sinks_task(name)) is not None and finding.owner.description.state == TransactionState.ONGOING.label:
+        if finding.open_task is not None:
             raise RefusedError(
                 f"The transaction does not hang: '{name}' is an id of the eos-kafka sink, and its micro-batch may be "
                 "decided",
                 checked="ListTransactions on every broker, then DescribeTransactions",
-                remedy=f"Run `{commands_of(chosen).show_decision(task.prefix, task.query)}`, then `complete` or "
-                "`abort` that decision. --force aborts the transaction in this partition only, and its rows are lost "
-                "if it is decided",
+                remedy=f"Run `{finding.command(commands_of(chosen))}`, then `complete` or `abort` that decision. "
+                "--force aborts the transaction in this partition only, and its rows are lost if it is decided",
             )
         raise RefusedError(
             f"The transaction does not hang: broker {finding.owner.coordinator_id} has {place} in the transaction of "

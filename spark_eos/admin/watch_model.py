@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
 
 from broker_core.types import TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
@@ -81,9 +80,11 @@ class Watcher:
             places = partition_places(self.client)[0]
         else:
             # One that is deleted later, or hidden, must not stop the look at the others.
-            required = partial(self.client.require_topics, need_leaders=False)
-            described = partial(existing_topics, self.client) if self.has_looked else required
-            places = places_of(described(self.topics).values())
+            if self.has_looked:
+                described = existing_topics(self.client, self.topics)
+            else:
+                described = self.client.require_topics(self.topics, need_leaders=False)
+            places = places_of(described.values())
         stable, high = ends(self.client, places, places)
         at_ms = now_ms(self.client.runtime.clock)
         self._standstills.keep_only(places)

@@ -214,23 +214,27 @@ class HangingFinding:
         if self.hangs:
             place, producer = self.transaction.topic_partition, self.transaction.producer
             return commands.abort(place, producer.first_offset, commit=self.is_committed)
-        owner = self.owner
-        if self.verdict is HangingVerdict.LIVE and owner is not None and _is_ongoing(owner.description):
-            if (task := self._task) is not None:
-                return commands.show_decision(task.prefix, task.query)
-            return commands.force_terminate(owner.description.transactional_id)
-        return None
+        if (task := self.open_task) is not None:
+            return commands.show_decision(task.prefix, task.query)
+        return commands.force_terminate(self._open_id) if self._open_id is not None else None
 
     def advice(self, commands: OperatorCommands) -> str:
         """Return the command with what it is for, or an empty text."""
         command = self.command(commands)
-        purpose = "to end it" if self.hangs or self._task is None else "to see its decision"
+        purpose = "to end it" if self.open_task is None else "to see its decision"
         purpose = "if that shows a commit" if self.doubt else purpose
         return f"{purpose}: {command}" if command else ""
 
     @property
-    def _task(self) -> TaskId | None:
-        return sinks_task(self.transactional_id or "")
+    def open_task(self) -> TaskId | None:
+        """Return the task of the sink whose live transaction is Ongoing: it may be decided."""
+        return sinks_task(self._open_id or "")
+
+    @property
+    def _open_id(self) -> str | None:
+        owner = self.owner
+        is_open = self.verdict is HangingVerdict.LIVE and owner is not None and _is_ongoing(owner.description)
+        return self.transactional_id if is_open else None
 
     def sentence(self, commands: OperatorCommands, now_ms: int) -> str:
         if self.verdict is HangingVerdict.ENDED:
@@ -251,7 +255,7 @@ class HangingFinding:
         age = "" if age_ms is None else f" for {age_ms / 1_000:.0f} s"
         timeout = f"timeout {owner.description.transaction_timeout_ms / 1_000:.0f} s"
         end = f" If its producer is dead, `{command}` ends it." if command else ""
-        if command and self._task is not None:
+        if self.open_task is not None:
             end = f" The eos-kafka sink wrote it: `{command}` shows whether it is decided."
         return f"It is {whose}, in state {owner.description.state}{age}, {timeout}.{end}"
 

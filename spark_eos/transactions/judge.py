@@ -6,7 +6,8 @@ compaction: it hangs. To judge this, the coordinator is queried after the partit
 coordinator rightly does not know a transaction that ended in between. The age of a transaction plays no part.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import islice
 from typing import Final
 
@@ -112,9 +113,9 @@ def judge(
             doubt = OFFLINE.format(", ".join(map(str, sorted(offline))))
         elif not sees_every_id(client, timeout_ms=timeout_ms):
             doubt = HIDDEN
-    in_topics: dict[str, list[ActiveProducer]] = {}
+    producers_in = cache(lambda topic: _producers_in(client, topic, timeout_ms))
     return [
-        found[each] or _suspect(client, each, _of(owners, each), each.name in still, doubt, in_topics, timeout_ms)
+        found[each] or _suspect(client, each, _of(owners, each), each.name in still, doubt, producers_in, timeout_ms)
         for each in opened
         if each.topic_partition not in (unreadable or ())
     ]
@@ -158,7 +159,7 @@ def _suspect(
     owners: Sequence[Owner],
     is_still_open: bool,
     doubt: str,
-    in_topics: dict[str, list[ActiveProducer]],
+    producers_in: Callable[[str], list[ActiveProducer]],
     timeout_ms: float | None,
 ) -> HangingFinding:
     if not is_still_open:
@@ -170,10 +171,8 @@ def _suspect(
         return finding
     if not _may_be_v2(client, transaction, timeout_ms):
         return hanging_finding(transaction, owners, is_v2=False)
-    topic = transaction.topic_partition.topic
-    if topic not in in_topics:
-        in_topics[topic] = _producers_in(client, topic, timeout_ms)
-    return hanging_finding(transaction, owners, is_v2=_seen_as_v2(transaction, owners, in_topics[topic]))
+    in_topic = producers_in(transaction.topic_partition.topic)
+    return hanging_finding(transaction, owners, is_v2=_seen_as_v2(transaction, owners, in_topic))
 
 
 def _seen_as_v2(
