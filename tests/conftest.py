@@ -33,8 +33,8 @@ examples.load_profile()
 use_memory(os.environ)
 # pytest has asked for the folder before, for what tests print.
 tempfile.tempdir = None
-# Each run of tests has a folder of its own, which goes with it: killed processes leave their files. It does not contain
-# the folders of the tests, of which pytest keeps those of three runs. A socket's path in it must be short.
+# Killed processes leave their files, so each run has a folder of its own, which is removed at its end. The folders of
+# single tests are elsewhere: pytest keeps them for three runs. The name is short, as the path of a socket has to be.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
     os.environ["TMPDIR"] = own_folder(Path(tempfile.gettempdir()))

@@ -43,7 +43,7 @@ def use_memory(
 
 
 def own_folder(place: Path) -> str:
-    """Make a temporary folder that this process removes when it ends; remove those of runs that were killed."""
+    """Make a temporary folder that this process removes when it ends; also remove the folders of killed runs."""
     for left in place.glob(f"{_PREFIX}*"):
         with suppress(OSError):
             if left.stat().st_mtime < time.time() - _LONGEST_RUN_S:
