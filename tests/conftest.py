@@ -71,10 +71,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=problem))
 
 
-@pytest.fixture(autouse=True)
-def no_folder_of_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def pytest_runtest_setup() -> None:
     """Take away the directory of a Spark session that an earlier test of this process has left."""
-    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    os.environ.pop("SPARK_LOCAL_DIRS", None)
     use_folder(None)
 
 

@@ -13,8 +13,8 @@ from typing import Final
 
 import pytest
 
-# How long a test may take after its timeout, which should have ended it.
-GRACE_S: Final = 60
+# How long a test and its teardown may take after its timeout, which should have ended it.
+GRACE_S: Final = 180
 TEARDOWN_S: Final = 180
 FINISH_S: Final = 180
 
@@ -28,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Limit the whole test."""
+    """Limit the test and its teardown."""
     _exit_after(_timeout_s(item) + GRACE_S, item.config)
     try:
         return (yield)
@@ -36,11 +36,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         faulthandler.cancel_dump_traceback_later()
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """Limit the teardown, which has no other limit if the test failed."""
-    _exit_after(TEARDOWN_S, item.config)
-    return (yield)
+@pytest.hookimpl(trylast=True)
+def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
+    """Limit the teardown of a test that has failed: pytest cancels its limit, for debuggers."""
+    if isinstance(node, pytest.Item):
+        _exit_after(TEARDOWN_S, node.config)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

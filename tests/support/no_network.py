@@ -8,11 +8,11 @@ import socket
 import subprocess
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Any, Never
+from typing import Any, Final, Never
 
 import pytest
 
-REFUSED = (
+REFUSED: Final = (
     *((socket.socket, name) for name in ("bind", "connect", "connect_ex", "sendto")),
     (subprocess.Popen, "_execute_child"),
     *((os, name) for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system")),
@@ -35,10 +35,18 @@ def pytest_runtest_call() -> Generator[None, None, None]:
 
 @contextmanager
 def _no_connections_and_processes() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        for owner, name in REFUSED:
-            patch.setattr(owner, name, _refusing(name))
+    before = [vars(owner).get(name) for owner, name in REFUSED]
+    for owner, name in REFUSED:
+        setattr(owner, name, REFUSALS[name])
+    try:
         yield
+    finally:
+        for (owner, name), own in zip(REFUSED, before, strict=True):
+            if own is None:
+                # The class inherits it.
+                delattr(owner, name)
+            else:
+                setattr(owner, name, own)
 
 
 def _refusing(name: str) -> Any:
@@ -46,3 +54,6 @@ def _refusing(name: str) -> Any:
         raise AssertionError(f"a test of this suite called {name}; such tests belong in tests/integration")
 
     return refuse
+
+
+REFUSALS: Final = {name: _refusing(name) for _, name in REFUSED}
