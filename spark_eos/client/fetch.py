@@ -30,7 +30,7 @@ from spark_eos.client.error_table import code_name
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import Doubt, grouped
 from spark_eos.client.offset_lookup import (
-    STALE_LEADER,
+    ANSWERED_LATER,
     LeaderEpochCheck,
     LogPoint,
     OffsetLookup,
@@ -49,8 +49,7 @@ logger = logging.getLogger(__name__)
 _FIRST_VERSION_WITH_ISOLATION: Final = 4
 _LAST_VERSION_WITH_TOPIC_NAMES: Final = 12
 _OTHER_INCARNATION: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
-# Kafka returns UNKNOWN_SERVER_ERROR for an index entry that it cannot read now, and its own consumer retries.
-_RETRIED: Final = STALE_LEADER | _OTHER_INCARNATION | {ErrorCode.UNKNOWN_SERVER_ERROR}
+_RETRIED: Final = ANSWERED_LATER | _OTHER_INCARNATION
 _ANSWER_GRACE_MS: Final = 5_000
 # So that a full response leaves out no partition.
 _PARTITIONS_AT_ONCE: Final = 64

@@ -40,6 +40,8 @@ STALE_LEADER: Final = frozenset({
     ErrorCode.NETWORK_EXCEPTION, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.OFFSET_NOT_AVAILABLE,
 })  # fmt: skip
+# Kafka returns UNKNOWN_SERVER_ERROR for an index or a remote segment that it cannot read now; its own consumer retries.
+ANSWERED_LATER: Final = STALE_LEADER | {ErrorCode.UNKNOWN_SERVER_ERROR}
 _ABSENT: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
 _FIRST_VERSION_WITH_ISOLATION: Final = 2
 # The first version in which a leader refuses to respond for an epoch that is not its own.
@@ -361,7 +363,7 @@ def _collect_epoch_ends(response: OffsetForLeaderEpochResponse, answers: _Answer
 
 
 def _passing_trouble(topic_partition: TopicPartition, error_code: int, doing: str) -> str:
-    if error_code in STALE_LEADER:
+    if error_code in ANSWERED_LATER:
         return f"{topic_partition}: {ErrorCode(error_code).name}"
     raise partition_error(topic_partition, error_code, doing)
 

@@ -111,8 +111,8 @@ UNKNOWN = {"t": TopicMetadata("t", None, False, ErrorCode.UNKNOWN_TOPIC_OR_PARTI
 class Leaders:
     """Brokers of which one, which answers all questions that any broker may answer, does not know a topic."""
 
-    def __init__(self, of_each: Sequence[dict[str, TopicMetadata] | None]) -> None:
-        self.of_each = of_each
+    def __init__(self, of_each: Sequence[dict[str, TopicMetadata] | None], trouble: ErrorCode = ErrorCode.NONE) -> None:
+        self.of_each, self.trouble = of_each, trouble
         self.clock = StandingClock()
         self.runtime = runtime_by(self.clock)
         self.transport = SimpleNamespace(cluster=SimpleNamespace(update_metadata=lambda _: None))
@@ -133,8 +133,9 @@ class Leaders:
         return dict(enumerate(self.of_each))
 
     def send_all(self, requests: Sequence[tuple[int, Any]]) -> list[Any]:
-        """Answer for leader 2 that a partition ends at offset 7."""
-        partition = SimpleNamespace(partition_index=0, error_code=0, offset=7, leader_epoch=5)
+        """Answer for leader 2 that a partition ends at offset 7, after an error, if there is one."""
+        code, self.trouble = self.trouble, ErrorCode.NONE
+        partition = SimpleNamespace(partition_index=0, error_code=code, offset=7, leader_epoch=5)
         response = SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=[partition])])
         return [response for leader, _ in requests if leader == 2]
 
@@ -156,3 +157,10 @@ def test_offsets_of_a_topic_that_no_broker_has_are_left_out() -> None:
 def test_offsets_of_a_topic_of_which_a_broker_says_nothing_are_not_left_out() -> None:
     with pytest.raises(UnansweredError, match="1 partition could not be looked up, among them t-0"):
         ends_by(UNKNOWN, None)
+
+
+@pytest.mark.parametrize("trouble", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR])
+def test_leader_that_cannot_read_its_log_now_is_asked_again(trouble: ErrorCode) -> None:
+    """A remote storage that is away is UNKNOWN_SERVER_ERROR, and Kafka's own consumer looks up again."""
+    client: Any = Leaders([topic(2, 5)], trouble)
+    assert OffsetLookup(client).offsets({TP: 1_000}, IsolationLevel.READ_COMMITTED) == {TP: 7}
