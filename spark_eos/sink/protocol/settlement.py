@@ -22,7 +22,14 @@ from typing import Final, NamedTuple
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, TransactionState, counted
 from spark_eos.backoff import backoff_ms
-from spark_eos.errors import AuthorizationError, EosKafkaError, LostTransactionError, TransactionError, UnsupportedError
+from spark_eos.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    EosKafkaError,
+    LostTransactionError,
+    TransactionError,
+    UnsupportedError,
+)
 from spark_eos.options.operator_commands import FOR_ANY_CLUSTER
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, OnLostTransaction
 from spark_eos.sink.decision import Decision
@@ -222,9 +229,12 @@ async def complete(
 ) -> None:
     """Complete a decision, with retries until its transactions are about to time out, at `ends_at_ms`.
 
-    `is_open` states that none can have timed out yet. Only then does the first attempt commit without verifying.
+    Refused credentials are tried again for half of that time: a process keeps its password, and only a restart that has
+    the new one can commit the rest. `is_open` states that none can have timed out yet. Only then does the first attempt
+    commit without verifying.
     """
     wait_until_ms: float = await Now()
+    refused_until_ms = (wait_until_ms + ends_at_ms) / 2
     for attempt in itertools.count():
         pause_ms = backoff_ms(attempt, _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS)
         try:
@@ -241,7 +251,8 @@ async def complete(
             is_open = False
             wait_until_ms = max(await Now(), wait_until_ms) + pause_ms
             is_final = isinstance(error, UnsupportedError) or (attempt and isinstance(error, AuthorizationError))
-            if wait_until_ms >= ends_at_ms or is_final:
+            until_ms = refused_until_ms if isinstance(error, AuthenticationError) else ends_at_ms
+            if wait_until_ms >= until_ms or is_final:
                 # To write it again would duplicate rows.
                 raise TransactionError(
                     f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but could not be "

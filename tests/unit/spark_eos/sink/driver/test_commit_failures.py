@@ -9,6 +9,7 @@ import pytest
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import (
+    AuthenticationError,
     AuthorizationError,
     FencedError,
     LostTransactionError,
@@ -171,6 +172,24 @@ def test_permanently_failing_completion_reports_the_batch_as_decided(cluster: Me
     restore(cluster, "end_transactions")
     committer_of(cluster, "run2").commit(repeated(), 0)
     assert visible(cluster) == 2
+
+
+def test_refused_credentials_leave_time_for_a_restart_with_others(cluster: MemoryCluster) -> None:
+    """A password is changed while brokers restart in turn: some coordinators have committed, and the others refuse."""
+    messages, began_at_ms = prepare(cluster, 0), cluster.now_ms
+
+    def refuse() -> None:
+        _commit_by_hand(cluster, messages[0])
+        for call in ("end_transactions", "describe_transactions"):
+            fail(cluster, call, AuthenticationError("Kafka rejected the login"))
+
+    after(cluster, "write_decision", refuse)
+    with pytest.raises(TransactionError, match=r"is decided, but could not be completed: Kafka rejected.*run .*jobId"):
+        committer_of(cluster).commit(messages, 0)
+    assert 10_000 < cluster.now_ms - began_at_ms < 30_000, "the transactions time out after 60 s"
+    restore(cluster, "end_transactions", "describe_transactions")
+    committer_of(cluster, "run2").commit(repeated(), 0)
+    assert (states(cluster), visible(cluster)) == ({S.COMPLETE_COMMIT}, 2)
 
 
 @pytest.mark.parametrize("look_up", ["committed_offsets", "describe_transactions"], ids=["pointer", "late EndTxn"])
