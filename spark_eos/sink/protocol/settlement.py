@@ -39,6 +39,7 @@ from spark_eos.sink.protocol.action_table import Fate, Settlement, SettlementAct
 from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.asks import Count, EndTransactions, Monotonic, Now, Reach, Sleep, StepsOf, info, warn
 from spark_eos.sink.protocol.descriptions import describe_prepared
+from spark_eos.sink.protocol.late_commits import commits_wait_ms, next_action
 from spark_eos.sink.protocol.log_fates import logged_fates
 from spark_eos.sink.protocol.lost_markers import without_leaders
 
@@ -111,7 +112,7 @@ async def settle(decision: Decision) -> Settlement:
     while True:
         refusal: AuthorizationError | None = None
         fates |= await fates_of(waiting)
-        action = action_for(decision, fates.values())
+        action = await next_action(decision, fates)
         held: Mapping[str, TopicPartition] = {}
         if action in (SettlementAction.COMMIT, SettlementAction.ABORT):
             still_open = [each for each in decision.transactions if fates[each] is Fate.OPEN]
@@ -188,7 +189,8 @@ async def _end_open(
 
 async def end_all(transactions: Sequence[PreparedTransaction], *, commit: bool) -> set[PreparedTransaction]:
     """Send EndTxn for all; return which of them had success as the response."""
-    answers = await EndTransactions([transaction.opened for transaction in transactions], commit)
+    wait_ms = await commits_wait_ms(transactions) if commit else None
+    answers = await EndTransactions([transaction.opened for transaction in transactions], commit, wait_ms)
     return {t for t in transactions if answers[t.transactional_id].code is ErrorCode.NONE}
 
 

@@ -100,7 +100,7 @@ def test_open_older_decision_stops_the_query_before_a_newer_decision(
     decide_and_die(cluster)
     end, away = cluster.end_transactions, task_id(worker="w1")
 
-    def answer(opened: list[OpenTransaction], commit: bool) -> object:
+    def answer(opened: list[OpenTransaction], commit: bool, wait_ms: int | None = None) -> object:
         answers = end([each for each in opened if each.transactional_id != away], commit)
         return {each.transactional_id: answers.get(each.transactional_id, EndAnswer(None)) for each in opened}
 
@@ -506,6 +506,38 @@ def test_retried_completion_checks_before_committing(cluster: MemoryCluster) -> 
     with pytest.raises(LostTransactionError, match="2 of its 2"):
         committer_of(cluster).commit(prepare(cluster, 0), 0)
     assert visible(cluster) == 0
+
+
+def test_no_transaction_is_the_first_to_be_committed_when_the_time_is_over(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`__transaction_state` lacked replicas for longer than the timeout; then each coordinator aborts in its turn."""
+    messages, over_ms = prepare(cluster, 0), cluster.now_ms + 60_000
+    end, describe = cluster.end_transactions, cluster.describe_transactions
+
+    def time_out(*workers: str) -> None:
+        for name in map(task_id, ["run1"] * len(workers), workers):
+            if cluster.ids[name].state is S.ONGOING:
+                cluster.time_out(name)
+
+    def end_late(opened: list[OpenTransaction], commit: bool, wait_ms: int | None = None) -> object:
+        if commit and cluster.now_ms < over_ms:
+            cluster.pass_time(5_000)
+            return {each.transactional_id: EndAnswer(None) for each in opened}
+        time_out("w1")
+        return end(opened, commit)
+
+    def describe_late(names: list[str], wait_ms: int | None = None) -> object:
+        if cluster.now_ms > over_ms + 4_000:
+            time_out("w0", "w1")
+        return describe(names)
+
+    monkeypatch.setattr(cluster, "end_transactions", end_late)
+    monkeypatch.setattr(cluster, "describe_transactions", describe_late)
+    with pytest.raises(LostTransactionError, match="2 of its 2 .*No row of the micro-batch is or becomes visible"):
+        committer_of(cluster).commit(messages, 0)
+    committer_of(cluster, "run2").commit(prepare(cluster, 0, "run2"), 0)
+    assert visible(cluster) == 2
 
 
 def test_pointer_may_be_in_any_topic_but_must_belong_to_the_query(cluster: MemoryCluster) -> None:
