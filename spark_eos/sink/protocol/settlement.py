@@ -64,8 +64,12 @@ def repair(decision: Decision) -> str:
     """Return how an operator writes lost rows, and closes their micro-batch."""
     return (
         f"write the rows of the lost transactions, which `{command(decision, 'show')}` lists, to the topic by other "
-        f"means. Then close the micro-batch with `{command(decision, *SKIP)}`: the sink never writes them after that"
+        f"means. Then {_close(decision)}"
     )
+
+
+def _close(decision: Decision) -> str:
+    return f"close the micro-batch with `{command(decision, *SKIP)}`: the sink never writes them after that"
 
 
 def command(decision: Decision, name: str, *more: str) -> str:
@@ -344,6 +348,8 @@ async def judge_older(settled: Settlement, query: str, micro_batch: int) -> None
         raise lost_error(settled)
     if settled.lost and not settled.is_closed:
         account = lost_error(settled)
+        if settled.unknown:
+            raise account
         raise type(account)(
             account.happened,
             checked=account.checked,
@@ -373,6 +379,13 @@ def _lost_remedy(settlement: Settlement) -> str:
             "are not, this makes a part of the micro-batch visible. Or abort the open ones with "
             f"`{command(decision, *SKIP)}`: the sink never writes their rows after that, so write them to the topic by "
             "other means"
+        )
+    if settlement.unknown:
+        return (
+            "Neither the coordinators nor the logs know any more whether the unknown ones were committed: their ids "
+            "have expired, their records or topics were deleted, or this is another cluster, such as a copy. Compare "
+            f"the topic with the transactions, which `{command(decision, 'show')}` lists, and write only the rows that "
+            f"are missing, by other means. Then {_close(decision)}"
         )
     return (
         "The transactions most likely timed out while the query was down: raise transactionTimeout (and "

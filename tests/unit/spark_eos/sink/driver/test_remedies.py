@@ -105,6 +105,12 @@ class Scene:
         if with_pointer:
             self.cluster.groups.clear()
 
+    def forget(self) -> None:
+        """Let neither coordinators nor logs know the transactions any more, as a mirror of the cluster."""
+        self.cluster.forgotten = set(self.cluster.ids)
+        for place in [each for each in self.cluster.logs if each.topic == "t"]:
+            self.cluster.logs[place] = []
+
     def repair(self, row: str) -> None:
         """Write a row with another producer."""
         name = f"other-{row}"
@@ -263,6 +269,20 @@ TROUBLES = {
         "abcz",
         (Remedy(SKIP, steps(REPAIRED, NEXT), "abcz"), Remedy(SKIP, steps(Scene.skip, NEXT), "acz", "never writes")),
         ("set onLostTransaction=rewrite",),
+    ),
+    "the fate is unknown": Trouble(
+        steps(run("ab"), Scene.forget),
+        run("ab"),
+        "abz",
+        (Remedy("the rows that are missing", steps(Scene.skip, run("ab"), NEXT), "abz"),),
+        ("timed out", "rows of the lost transactions", "set onLostTransaction=rewrite"),
+    ),
+    "the same, and a part was lost": Trouble(
+        steps(lambda scene: scene.lose("abc", 1), Scene.forget),
+        run("abc", rewrite=True),
+        "abcz",
+        (Remedy("the rows that are missing", steps(REPAIRED, run("abc"), NEXT), "abcz"),),
+        ("timed out", "rows of the lost transactions", "set onLostTransaction=rewrite"),
     ),
     "the record of an older decision is gone": Trouble(
         steps(run("ab"), EMPTIED), NEXT, "abz", (Remedy("has the file 'commits/0'", run("z", COPY, 1), "abz"),)
