@@ -175,12 +175,20 @@ class MicroBatchCommit:
             self.compared = decision
 
     async def _check_not_renamed(self, newest: Decision | None) -> None:
-        """Raise if an earlier run wrote this micro-batch under another name; see `rerun_checks`."""
+        """Raise if an earlier run wrote this micro-batch under another name; see `rerun_checks`.
+
+        What it decided for an older one is completed, because the function may not make that write any more.
+        """
         own = self.own
         await own.log.check_newest(newest)
-        for each in await uncompared(own.log.scan.namesakes(self.micro_batch), own.run):
+        since = self.micro_batch if newest is None else newest.micro_batch
+        for each in await uncompared(own.log.scan.namesakes(since), own.run):
             if each.micro_batch > self.micro_batch:
                 raise rolled_back_error(each, self.micro_batch)
+            if each.micro_batch < self.micro_batch:
+                if not (settled := await settle(each)).took_no_effect:
+                    await judge_older(settled, each.query, self.micro_batch)
+                continue
             has_other_rows = newest is not None and not has_same_rows(each, self.messages)
             if has_other_rows or (await settle(each)).took_no_effect:
                 continue

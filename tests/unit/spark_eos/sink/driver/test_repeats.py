@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from broker_core.types import TransactionState
-from spark_eos.errors import DifferentRowsError, EosKafkaError, OptionError, TransactionError, UnreachableError
+from spark_eos.errors import (
+    DifferentRowsError,
+    EosKafkaError,
+    LostTransactionError,
+    OptionError,
+    TransactionError,
+    UnreachableError,
+)
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction, SinkOptions
@@ -230,6 +237,31 @@ def test_writes_of_one_function_go_on_after_a_crash_between_them(cluster: Memory
     first.commit(repeated("t"), "t0")
     second.commit(prepared(cluster, "u", run="run2", topic="u"), "u0")
     assert (visible(cluster, "t"), visible(cluster, "u")) == (1, 1)
+
+
+@pytest.mark.parametrize(("lost", "seen"), [(0, 2), (1, None), (2, 0)], ids=["open", "lost in part", "lost"])
+def test_decided_write_that_the_function_makes_no_more_is_not_left_in_part(
+    cluster: MemoryCluster, lost: int, seen: int | None
+) -> None:
+    """Its driver died before it was completed, and only the other write is made after the restart."""
+    Process(cluster).commit(prepared(cluster, "t"), "t0")
+    found = [prepared(cluster, "u", worker=worker, topic="u")[0] for worker in "vw"]
+    one, two = (each.transaction for each in found if isinstance(each, Prepared))
+    log = LogOn(cluster, "p", f"{QUERY}/u", DECISIONS, run="run1")
+    log.decide(Decision("p", f"{QUERY}/u", "run1", 0, 1, 2, 0, (one, replace(two, split=1))), log.take_over())
+    for each in (one, two)[:lost]:
+        cluster.time_out(each.transactional_id)
+    if lost == 1:
+        cluster.end_transactions([two.opened], True)
+    again = Process(cluster, "run2")
+    again.commit(repeated("t"), "t0")
+    following = prepared(cluster, "t", run="run2", micro_batch=1)
+    if seen is None:
+        with pytest.raises(LostTransactionError, match=f"{QUERY}/u was decided, but 1 of its 2"):
+            again.commit(following, "t1")
+    else:
+        again.commit(following, "t1")
+        assert (visible(cluster, "t"), visible(cluster, "u")) == (2, seen)
 
 
 def test_writes_of_threads_wait_for_one_another(cluster: MemoryCluster) -> None:
