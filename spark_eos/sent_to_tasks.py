@@ -4,13 +4,38 @@ The data source, readers and writers are pickled by name and attributes. In a Py
 another version of it, unpickling them fails with an error that names neither, or succeeds and fails later. So they are
 pickled inside another pickle, which a function opens after it has compared the versions. That function is pickled with
 its code, because the Python that unpickles it may lack this module.
+
+The number of a version is not enough. Two builds of one version may have other fields, and a frozen class with slots is
+pickled as the list of its values: in the other build, each value would go to the field of the same place, in silence.
 """
 
+import os
 import pickle
-from collections.abc import Callable
-from typing import Any
+import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
 
 from broker_core import __version__
+
+
+def version_in(folder: str) -> str:
+    """Return the version of this package in a folder, with a checksum of its modules' names and sizes."""
+    return f"{__version__} (build {zlib.crc32(repr(sorted(_modules(folder, ''))).encode()):08x})"
+
+
+def _modules(folder: str, package: str) -> Iterator[tuple[str, int]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = f"{package}.{entry.name}"
+            if name.endswith(".py"):
+                yield name, entry.stat().st_size
+            elif entry.is_dir() and entry.name != "__pycache__":
+                yield from _modules(entry.path, name)
+
+
+# That of the files as they are when this process imports the package: they may be replaced while it runs.
+OWN_VERSION: Final = version_in(os.path.dirname(__file__))
 
 
 class SentToTasks:
@@ -25,7 +50,7 @@ class SentToTasks:
         from pyspark import cloudpickle
 
         dumps: Any = cloudpickle.dumps
-        return _opener(), (__version__, dumps((type(self), self.__getstate__())))
+        return _opener(), (OWN_VERSION, dumps((type(self), self.__getstate__())))
 
 
 def _opener() -> Callable[[str, bytes], object]:
@@ -51,16 +76,15 @@ def _opener() -> Callable[[str, bytes], object]:
 
 def opened(version: str, sent: bytes) -> object:
     """Return the object that the driver pickled; raise `ClientStateError` if the driver has another version."""
-    own, file = __version__, __file__
-    if version != own:
+    if version != OWN_VERSION:
         import platform
         import sys
 
         from spark_eos.errors import ClientStateError
 
         raise ClientStateError(
-            f"The driver has version {version} of eos-kafka, and a task has version {own}",
-            checked=f"{file}, imported by {sys.executable} on {platform.node()}",
+            f"The driver has version {version} of eos-kafka, and a task has version {OWN_VERSION}",
+            checked=f"{__file__}, imported by {sys.executable} on {platform.node()}",
             remedy="Install the same version in the Python environment of the driver and of all executors, and start "
             "the application again",
         )
@@ -68,3 +92,13 @@ def opened(version: str, sent: bytes) -> object:
     received = object.__new__(kind)
     received.__dict__.update(state, is_received=True)
     return received
+
+
+def for_same_version(call: Callable[[], None]) -> Callable[[], None]:
+    """Return a call that can be pickled and does nothing in a process with another version."""
+    return partial(_call_in, OWN_VERSION, pickle.dumps(call))
+
+
+def _call_in(version: str, call: bytes) -> None:
+    if version == OWN_VERSION:
+        pickle.loads(call)()

@@ -24,6 +24,7 @@ from typing import Final
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.sink import SinkOptions
 from spark_eos.runtime import ProcessState, process_state
+from spark_eos.sent_to_tasks import for_same_version
 from spark_eos.sink.detached_process import LIMIT_SECONDS, DetachedProcess, impatient
 from spark_eos.sink.driver_end import after_driver_ends, create_lock
 from spark_eos.sink.factory import cluster_of, committer
@@ -85,7 +86,7 @@ def sweep_at_the_end(options: SinkOptions) -> None:
         # First what fails if the driver has ended: nothing would delete the lock.
         mark.touch(exist_ok=False)
         create_lock(folder)
-        _hand_over(partial(after_driver_ends, folder, parent, pickle.dumps(sweep)))
+        _hand_over(partial(after_driver_ends, folder, parent, pickle.dumps(for_same_version(sweep))))
     except FileExistsError:
         return
     except OSError as error:

@@ -30,6 +30,7 @@ from spark_eos.errors import EosKafkaError
 from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.runtime import REAL, Runtime
+from spark_eos.sent_to_tasks import for_same_version
 
 # What a killed worker has sent may reach its broker after the abort, and open the transaction again.
 LOOKS_AFTER_SECONDS: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0)
@@ -82,7 +83,7 @@ class DetachedProcess:
         self._file.truncate(0)
         if call is not None:
             # Not at a position, which both processes share.
-            os.pwrite(self._file.fileno(), pickle.dumps(call), 0)
+            os.pwrite(self._file.fileno(), pickle.dumps(for_same_version(call)), 0)
 
     def close(self) -> None:
         """Make the process run its call now."""

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker_core import __version__
 from spark_eos.client.inspection import list_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
@@ -224,8 +223,7 @@ def other_version(trials: Trials) -> str:
     folder = trials.cluster.folder / "other-version"
     folder.mkdir()
     made = environments.with_other_version(folder, trials.nodes)
-    wanted = f"driver has version {__version__} of eos-kafka, and a task has version {environments.OTHER_VERSION}"
-    return _refused(trials, made, wanted)
+    return _refused(trials, made, f"of eos-kafka, and a task has version {environments.OTHER_VERSION} (build ")
 
 
 def _refused(trials: Trials, environment: Path, wanted: str) -> str:

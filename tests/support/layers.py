@@ -357,7 +357,9 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # Files and the process's environment.
     "os": _CORE_REAL
     | _RUNTIME
-    | _packages("spark_eos", "client.msk_iam", "client.tls", "message_first", "sink", "admin", "metrics_export"),
+    | _packages(
+        "spark_eos", "client.msk_iam", "client.tls", "message_first", "sink", "sent_to_tasks", "admin", "metrics_export"
+    ),
     # Credentials that are renewed in threads belong to one process.
     "os.getpid": _CORE_REAL | _RUNTIME | _packages("spark_eos", "client.msk_iam", "metrics_export"),
     **dict.fromkeys(

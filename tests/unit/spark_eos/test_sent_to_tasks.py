@@ -53,7 +53,7 @@ def test_function_that_spark_sends_for_a_read_reports_a_missing_package(monkeypa
 
 
 def test_other_version_is_refused_with_both_versions(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_eos.sent_to_tasks, "__version__", "9.9.9")
+    monkeypatch.setattr(spark_eos.sent_to_tasks, "OWN_VERSION", "9.9.9")
     with pytest.raises(ClientStateError, match=r"driver has version \d.*task has version 9\.9\.9.*Install the same"):
         pickle.loads(sent)
 

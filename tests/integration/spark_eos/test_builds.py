@@ -1,0 +1,67 @@
+"""Two builds of one version: what one of them pickles is not opened by the other, whose fields may differ."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark import cloudpickle
+
+import spark_eos
+from spark_eos import EosKafkaDataSource
+
+PACKAGE = Path(spark_eos.__file__).parent
+DEADLINE_S = 60
+_OPEN = """
+import pickle, sys
+print(pickle.loads(bytes.fromhex(sys.argv[1]))._options.client)
+"""
+_REPLACED = """
+import sys
+from functools import partial
+from pathlib import Path
+from spark_eos.sink.detached_process import DetachedProcess
+made = DetachedProcess()
+made.hand_over(partial(Path.touch, Path("called")))
+for file in sys.argv[1:]:
+    Path(file).write_text(Path(file).read_text() + "# Another build.\\n")
+made.close()
+made._process.wait()
+"""
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Path:
+    """Copy the package, as another environment has it."""
+    shutil.copytree(PACKAGE, tmp_path / "spark_eos", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def run(build: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(build), str(PACKAGE.parent)])
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=build, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=DEADLINE_S,
+    )  # fmt: skip
+
+
+def test_task_of_another_build_is_refused(build: Path):
+    source = EosKafkaDataSource({"subscribe": "orders", "kafka.bootstrap.servers": "h:1", "kafka.client.id": "mine"})
+    sent = cloudpickle.dumps(source.streamReader(source.schema())).hex()
+    assert "client_id='mine'" in run(build, _OPEN, sent).stdout
+    options = build / "spark_eos" / "options" / "client.py"
+    options.write_text(options.read_text().replace("    client_id: ", "    one_more: str = ''\n    client_id: "))
+    answer = run(build, _OPEN, sent)
+    number = r"version [\d.]+ \(build \w+\)"
+    assert re.search(rf"The driver has {number} of eos-kafka, and a task has {number}", answer.stderr), answer
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_call_of_a_replaced_build_is_not_made(build: Path, is_replaced: bool):
+    files = [str(build / "spark_eos" / "open_transaction.py")] if is_replaced else []
+    answer = run(build, _REPLACED, *files)
+    assert answer.returncode == 0, answer.stderr
+    assert (build / "called").exists() is not is_replaced
