@@ -11,8 +11,10 @@ pickled as the list of its values: in the other build, each value would go to th
 
 import os
 import pickle
+import sys
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -20,8 +22,14 @@ from broker_core import __version__
 
 
 def version_in(folder: str) -> str:
-    """Return the version of this package in a folder, with a checksum of its modules' names and sizes."""
-    return f"{__version__} (build {zlib.crc32(repr(sorted(_modules(folder, ''))).encode()):08x})"
+    """Return the version of this package in a folder, with a checksum of its modules' names and sizes.
+
+    Without the checksum in an archive, and while files are being replaced.
+    """
+    try:
+        return f"{__version__} (build {zlib.crc32(repr(sorted(_modules(folder, ''))).encode()):08x})"
+    except OSError:
+        return __version__
 
 
 def _modules(folder: str, package: str) -> Iterator[tuple[str, int]]:
@@ -35,7 +43,8 @@ def _modules(folder: str, package: str) -> Iterator[tuple[str, int]]:
 
 
 # That of the files as they are when this process imports the package: they may be replaced while it runs.
-OWN_VERSION: Final = version_in(os.path.dirname(__file__))
+_FOLDER: Final = os.path.dirname(__file__)
+OWN_VERSION: Final = version_in(_FOLDER)
 
 
 class SentToTasks:
@@ -78,7 +87,6 @@ def opened(version: str, sent: bytes) -> object:
     """Return the object that the driver pickled; raise `ClientStateError` if the driver has another version."""
     if version != OWN_VERSION:
         import platform
-        import sys
 
         from spark_eos.errors import ClientStateError
 
@@ -88,10 +96,39 @@ def opened(version: str, sent: bytes) -> object:
             remedy="Install the same version in the Python environment of the driver and of all executors, and start "
             "the application again",
         )
-    kind, state = pickle.loads(sent)
+    with importing_own_version():
+        kind, state = pickle.loads(sent)
     received = object.__new__(kind)
     received.__dict__.update(state, is_received=True)
     return received
+
+
+@contextmanager
+def importing_own_version() -> Iterator[None]:
+    """Import modules; raise `ClientStateError` if they come from another build than those that were imported before.
+
+    A process that imports nothing more can go on.
+    """
+    count = len(sys.modules)
+    try:
+        yield
+    except ImportError:
+        _refuse_replaced_files()
+        raise
+    if len(sys.modules) > count:
+        _refuse_replaced_files()
+
+
+def _refuse_replaced_files() -> None:
+    if (found := version_in(_FOLDER)) != OWN_VERSION:
+        from spark_eos.errors import ClientStateError
+
+        raise ClientStateError(
+            f"The files of eos-kafka were replaced while a process used them: it has imported version {OWN_VERSION}, "
+            f"and version {found} is there now",
+            checked=_FOLDER,
+            remedy="Start the application again; a query goes on from its checkpoint",
+        )
 
 
 def for_same_version(call: Callable[[], None]) -> Callable[[], None]:

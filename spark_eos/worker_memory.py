@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from spark_eos.runtime import Process, ProcessState, Runtime
+from spark_eos.sent_to_tasks import importing_own_version
 
 
 class _FrozenModules:
@@ -49,7 +50,8 @@ def loading_modules(process: ProcessState) -> Iterator[None]:
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        yield
+        with importing_own_version():
+            yield
         spare_modules(process)
     finally:
         if was_enabled:

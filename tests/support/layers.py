@@ -149,16 +149,16 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.server": _BELOW_RUNTIMES | _JAVA_STORES | _packages("broker_core", "cipher_suites", "installed"),
         "broker_core.simulation": _packages("broker_core", "ports"),
         "spark_eos.codec": _EOS_BASE | _SHARED,
+        "spark_eos.sent_to_tasks": _packages("spark_eos", "errors") | {"broker_core.__version__"},
     },
     {
-        "spark_eos.worker_memory": _packages("spark_eos", "runtime"),
+        "spark_eos.worker_memory": _packages("spark_eos", "runtime", "sent_to_tasks"),
         # The commit is decided without a connection, a clock or a log.
         "spark_eos.sink.protocol": _packages(
             "spark_eos", "backoff", "errors", "open_transaction", "options.sink", "options.operator_commands"
         )
         | _EOS_DECIDED
         | _SHARED_BASE,
-        "spark_eos.sent_to_tasks": _packages("spark_eos", "errors") | {"broker_core.__version__"},
         "spark_eos.message_first": _packages("spark_eos", "errors"),
         "spark_eos.metrics_export": _packages("spark_eos", "errors", "metrics", "options.metrics", "runtime")
         | _SHARED_BASE,

@@ -31,6 +31,21 @@ for file in sys.argv[1:]:
 made.close()
 made._process.wait()
 """
+_IMPORTED_LATE = """
+import sys
+from pathlib import Path
+import spark_eos.sink.spark_writers
+from spark_eos.runtime import process_state
+from spark_eos.worker_memory import loading_modules
+for moment in sys.argv[1:]:
+    if moment == "imported":
+        with loading_modules(process_state()):
+            import spark_eos.sink.factory
+    if moment == "missing":
+        Path("spark_eos/sink/factory.py").unlink()
+    if moment == "replaced":
+        Path("spark_eos/sink/cluster.py").write_text(Path("spark_eos/sink/cluster.py").read_text() + "# More.\\n")
+"""
 
 
 @pytest.fixture
@@ -48,9 +63,9 @@ def run(build: Path, program: str, *arguments: str) -> subprocess.CompletedProce
     )  # fmt: skip
 
 
-def test_task_of_another_build_is_refused(build: Path):
+def test_task_of_another_build_is_refused(build: Path) -> None:
     source = EosKafkaDataSource({"subscribe": "orders", "kafka.bootstrap.servers": "h:1", "kafka.client.id": "mine"})
-    sent = cloudpickle.dumps(source.streamReader(source.schema())).hex()
+    sent = bytes(cloudpickle.dumps(source.streamReader(source.schema()))).hex()
     assert "client_id='mine'" in run(build, _OPEN, sent).stdout
     options = build / "spark_eos" / "options" / "client.py"
     options.write_text(options.read_text().replace("    client_id: ", "    one_more: str = ''\n    client_id: "))
@@ -60,8 +75,21 @@ def test_task_of_another_build_is_refused(build: Path):
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_call_of_a_replaced_build_is_not_made(build: Path, is_replaced: bool):
+def test_call_of_a_replaced_build_is_not_made(build: Path, is_replaced: bool) -> None:
     files = [str(build / "spark_eos" / "open_transaction.py")] if is_replaced else []
     answer = run(build, _REPLACED, *files)
     assert answer.returncode == 0, answer.stderr
     assert (build / "called").exists() is not is_replaced
+
+
+@pytest.mark.parametrize("replaced", ["replaced", "missing"])
+def test_process_imports_nothing_of_another_build(build: Path, replaced: str) -> None:
+    answer = run(build, _IMPORTED_LATE, replaced, "imported")
+    number = r"version [\d.]+ \(build \w+\)"
+    assert re.search(rf"replaced while a process used them: it has imported {number}, and {number}", answer.stderr), (
+        answer
+    )
+
+
+def test_process_that_imports_nothing_more_goes_on(build: Path) -> None:
+    assert run(build, _IMPORTED_LATE, "imported", "replaced", "imported").returncode == 0
