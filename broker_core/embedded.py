@@ -248,11 +248,13 @@ class EmbeddedBroker(DataControls):
     def close(self) -> None:
         """Stop the cluster and close its logs cleanly; no effect when it is not running, or in a forked process.
 
-        Raises RuntimeError in the function of a fault, which runs in the broker's thread.
+        Raises RuntimeError in the function of a fault, which runs in the broker's thread, and what such a function
+        raised, unless its `Fault` has raised it.
         """
         self._thread.check_can_wait()
         if self._thread.is_elsewhere:
             return
+        server = self._thread.server
         for observer in tuple(OBSERVERS):
             observer.closing(self)
         with self._registry_lock:
@@ -261,6 +263,8 @@ class EmbeddedBroker(DataControls):
                 self._registry.close()
                 self._registry = None
         self._thread.stop()
+        for fault in server.fault_injector.faults if server and server.fault_injector else ():
+            fault.report()
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Create a topic with partitions, of which all brokers are replicas, and with settings, by Kafka's names.

@@ -4,6 +4,8 @@ A fault applies to a request at one of three moments. Each moment offers the sam
 drop the request or response, close the connection. So one implementation of an action serves all three.
 """
 
+import inspect
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,6 +19,8 @@ from broker_core.types import Frame, check_number, check_text, check_whole, coun
 from broker_core.wire.api_names import ApiName
 from broker_core.wire.error_responses import error_response
 from broker_core.wire.framing import Request, Response
+
+logger = logging.getLogger(__name__)
 
 Moment = Literal["before", "after_apply", "mid"]
 BEFORE: Final = "before"
@@ -152,6 +156,9 @@ class Fault:
 
     `hits` counts the requests it was applied to, `matched` all requests that match its criteria. It ends with
     `remove()`, at the end of a `with` block, or after its last hit.
+
+    A request whose function raises loses its connection, as with `Disconnect`. `remove()`, the end of the block, and
+    the close of the broker raise the first of these errors, once.
     """
 
     def __init__(
@@ -171,6 +178,7 @@ class Fault:
         self._nth = 1 if nth is None else nth
         self._times = 1 if times is None and nth is not None else times
         self._remove = remove
+        self._raised: BaseException | None = None
         self._check()
 
     def _check(self) -> None:
@@ -184,12 +192,7 @@ class Fault:
             check_whole(name, count)
         if self._nth < 1 or (self._times is not None and self._times < 1):
             raise ValueError("nth and times count from 1")
-        if isinstance(self.action, type):
-            raise ValueError(f"action={self.action.__name__} is a class: expected an object of it, with its arguments")
-        if not (callable(self.action) or isinstance(self.action, _KINDS)):
-            raise ValueError(
-                f"action={self.action!r}: expected Error, Delay, Drop, Disconnect, Hold, Throttle or a function"
-            )
+        self._check_action()
         if isinstance(self.action, Throttle) and self.when != BEFORE:
             raise ValueError(f"Throttle applies to an answer: when={self.when!r} is not possible, only {BEFORE!r}")
         if self.when == MID:
@@ -201,14 +204,51 @@ class Fault:
                     f"{unknown[0]}: markers are sent by no client; when='mid' can match {sorted(_OF_MARKERS)}"
                 )
 
+    def _check_action(self) -> None:
+        if isinstance(self.action, type):
+            raise ValueError(f"action={self.action.__name__} is a class: expected an object of it, with its arguments")
+        if not (callable(self.action) or isinstance(self.action, _KINDS)):
+            raise ValueError(
+                f"action={self.action!r}: expected Error, Delay, Drop, Disconnect, Hold, Throttle or a function"
+            )
+        if inspect.iscoroutinefunction(self.action):
+            raise ValueError(f"action={self.action!r} is a coroutine function: expected a plain function")
+
     def remove(self) -> None:
-        """Stop matching requests; requests already held or delayed continue when they are due."""
+        """Stop matching requests; requests already held or delayed continue when they are due.
+
+        Raises what the function of the fault raised first.
+        """
         self._remove(self)
+        self.report()
+
+    def report(self) -> None:
+        """Raise what the function raised first, once."""
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
+
+    def call(self, seen: RequestSeen) -> bool:
+        """Call the function, and return whether it succeeded; its error is kept for the test."""
+        assert callable(self.action)
+        try:
+            self.action(seen)
+        except Crashed:
+            raise
+        except BaseException as error:
+            # Of any kind: that of `pytest.fail` or `sys.exit` must not end the thread that serves all clients either.
+            logger.exception("the function of %r failed; its request loses its connection", self)
+            self._raised = self._raised or error
+            return False
+        return True
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            # The error of the block goes first.
+            self._raised = None
         self.remove()
 
     def __repr__(self) -> str:
@@ -286,7 +326,7 @@ class FaultInjector:
         if fault is None:
             handler(context)
         else:
-            _apply(fault.action, self._intercepted(context, seen, lambda: self._handle(context, handler)))
+            _apply(fault, self._intercepted(context, seen, lambda: self._handle(context, handler)))
 
     def _handle(self, context: ApiCall[Any], handler: Callable[[ApiCall[Any]], None]) -> None:
         # Read again: the request may have been delayed.
@@ -301,7 +341,7 @@ class FaultInjector:
             self._send(context, seen, response)
             return
         request = self._intercepted(context, seen, lambda: self._send(context, seen, response))
-        context.broker.sync_queue.put(lambda _now_ms: _apply(fault.action, request))
+        context.broker.sync_queue.put(lambda _now_ms: _apply(fault, request))
 
     @staticmethod
     def _send(context: RequestContext, seen: RequestSeen, response: Response | None) -> None:
@@ -349,7 +389,7 @@ class FaultInjector:
         # Earlier writes have to survive a crash that the fault may cause.
         sync()
         _apply(
-            fault.action,
+            fault,
             InterceptedRequest(
                 seen, write, answer, lambda: answer(_LOST), lambda: answer(_LOST), self._later, lambda _ms: None
             ),
@@ -357,8 +397,8 @@ class FaultInjector:
         return True
 
 
-def _apply(action: Action, request: InterceptedRequest) -> None:
-    match action:
+def _apply(fault: Fault, request: InterceptedRequest) -> None:
+    match fault.action:
         case Error(code=ErrorCode() as code):
             request.refuse(code)
         case Delay(seconds=seconds):
@@ -368,13 +408,13 @@ def _apply(action: Action, request: InterceptedRequest) -> None:
         case Disconnect():
             request.cut()
         case Hold(event=event) if not event.is_set():
-            request.later(_LOOK_AGAIN_S, lambda: _apply(action, request))
+            request.later(_LOOK_AGAIN_S, lambda: _apply(fault, request))
         case Hold():
             request.go_on()
         case Throttle(seconds=seconds):
             request.throttle(round(seconds * 1000))
             request.go_on()
-        case _:
-            assert callable(action)
-            action(request.seen)
+        case _ if fault.call(request.seen):
             request.go_on()
+        case _:
+            request.cut()

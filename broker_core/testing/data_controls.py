@@ -1,5 +1,6 @@
 """The methods of `EmbeddedBroker` for records, groups and snapshots, and the lists of records that they return."""
 
+import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -356,8 +357,20 @@ class DataControls(InspectionControls):
             raise TypeError(f"the condition is {condition!r}; expected a function, such as `lambda: kafka.topics`")
         check_number("timeout", timeout)
         return wait_until(
-            condition, bool, timeout, lambda found: f"condition not met within {timeout} s (last value: {found!r})"
+            lambda: _at_once(condition()),
+            bool,
+            timeout,
+            lambda found: f"condition not met within {timeout} s (last value: {found!r})",
         )
+
+
+def _at_once(result: T) -> T:
+    """Return a result that is there; raise TypeError for one that has to be awaited, which would always be true."""
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError("the condition returns an awaitable; await `wait_for` of broker_core.aio, which awaits it")
+    return result
 
 
 def _checked_partition(partition: object) -> int | None:

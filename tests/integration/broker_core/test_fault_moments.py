@@ -1,11 +1,13 @@
 """Every action at every moment: one row for each, with the client's response and the outcome of its transaction."""
 
+import sys
 import threading
+from contextlib import nullcontext
 from typing import Final, NamedTuple
 
 import pytest
 
-from broker_core import Delay, Disconnect, Drop, EmbeddedBroker, Error, Hold
+from broker_core import Delay, Disconnect, Drop, EmbeddedBroker, Error, Hold, RequestSeen
 from broker_core.errors import ErrorCode
 from tests.support.broker_core.fault_steps import ID, begun
 from tests.support.raw_client import RawClient
@@ -32,19 +34,29 @@ ROWS: Final = (
     Row("before", "disconnect", CLOSED, ONGOING),
     Row("before", "hold", ErrorCode.NONE, COMMITTED),
     Row("before", "call", ErrorCode.NONE, COMMITTED),
+    Row("before", "raise", CLOSED, ONGOING),
+    Row("before", "exit", CLOSED, ONGOING),
     Row("after_apply", "error", BUSY, COMMITTED),
     Row("after_apply", "delay", ErrorCode.NONE, COMMITTED),
     Row("after_apply", "drop", NOTHING, COMMITTED),
     Row("after_apply", "disconnect", CLOSED, COMMITTED),
     Row("after_apply", "hold", ErrorCode.NONE, COMMITTED),
     Row("after_apply", "call", ErrorCode.NONE, COMMITTED),
+    Row("after_apply", "raise", CLOSED, COMMITTED),
+    Row("after_apply", "exit", CLOSED, COMMITTED),
     Row("mid", "error", ErrorCode.NONE, COMMITTED),
     Row("mid", "delay", ErrorCode.NONE, COMMITTED),
     Row("mid", "drop", ErrorCode.NONE, COMMITTED),
     Row("mid", "disconnect", ErrorCode.NONE, COMMITTED),
     Row("mid", "hold", ErrorCode.NONE, COMMITTED),
     Row("mid", "call", ErrorCode.NONE, COMMITTED),
+    Row("mid", "raise", ErrorCode.NONE, COMMITTED),
+    Row("mid", "exit", ErrorCode.NONE, COMMITTED),
 )
+
+
+def _raise(seen: RequestSeen) -> None:
+    raise AssertionError(f"{seen.api} was not expected")
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.when}-{row.action}")
@@ -58,6 +70,8 @@ def test_every_action_works_at_every_moment(row: Row) -> None:
         "disconnect": Disconnect(),
         "hold": Hold(may_go),
         "call": lambda _: called.set(),
+        "raise": _raise,
+        "exit": sys.exit,
     }[row.action]
     with EmbeddedBroker(topics={"in": 2}) as kafka, RawClient(kafka.bootstrap_servers) as client:
         kafka.move_coordinator(1, transactional_id=ID)
@@ -81,7 +95,11 @@ def test_every_action_works_at_every_moment(row: Row) -> None:
         kafka.wait_for(lambda: kafka.transaction(ID).state == row.state)
         marks = [kafka.partition("in", each) for each in (0, 1)]
         assert [each.last_stable_offset for each in marks] == ([0, 0] if row.state == ONGOING else [2, 2])
+        # What the function raised belongs to the test.
+        raised = {"raise": AssertionError, "exit": SystemExit}.get(row.action)
+        with pytest.raises(raised) if raised else nullcontext():
+            fault.remove()
 
 
 def test_every_moment_has_every_action() -> None:
-    assert len({(row.when, row.action) for row in ROWS}) == len(ROWS) == 3 * 6
+    assert len({(row.when, row.action) for row in ROWS}) == len(ROWS) == 3 * 8

@@ -71,6 +71,38 @@ def test_action_function_receives_the_request_and_may_use_the_broker(kafka, clie
     assert seen_in_callback == [("Metadata", 1)]
 
 
+def _refuse(seen):
+    raise AssertionError(f"{seen.api} was not expected")
+
+
+def test_block_ends_with_what_the_function_raised(kafka, client):
+    def ask():
+        client.post(m.MetadataRequest(topics=[]), 9)
+        assert client.is_closed_by_peer()
+
+    with pytest.raises(AssertionError, match="Metadata was not expected"), kafka.fault(api="Metadata", action=_refuse):
+        ask()
+    assert kafka.topics == {"in": 2}
+
+
+def test_block_ends_with_its_own_error_before_that_of_the_function(kafka, client):
+    with pytest.raises(KeyError), kafka.fault(api="Metadata", action=_refuse) as fault:
+        client.post(m.MetadataRequest(topics=[]), 9)
+        kafka.wait_for(lambda: fault.hits)
+        raise KeyError
+    fault.remove()
+
+
+def test_broker_closes_with_what_a_function_raised():
+    kafka = EmbeddedBroker()
+    with pytest.raises(AssertionError, match="Metadata was not expected"), kafka:
+        fault = kafka.fault(api="Metadata", action=_refuse)
+        with RawClient(kafka.bootstrap_servers) as client:
+            client.post(m.MetadataRequest(topics=[]), 9)
+            kafka.wait_for(lambda: fault.hits)
+    kafka.close()
+
+
 # Between prepare and the markers
 
 
@@ -211,6 +243,10 @@ def test_fault_matches_the_topics_of_a_fetch_session(kafka, client, version):
         assert fetch(fetch(0, 0).session_id, 1).error_code == 0
 
 
+async def _later(_):
+    pass
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -221,6 +257,7 @@ def test_fault_matches_the_topics_of_a_fetch_session(kafka, client, version):
         ({"nth": 0}, "count from 1"),
         ({"times": 0}, "count from 1"),
         ({"action": 3}, "expected Error, Delay"),
+        ({"action": _later}, "is a coroutine function"),
     ],
 )
 def test_fault_that_can_never_match_is_refused(kafka, wrong, message):

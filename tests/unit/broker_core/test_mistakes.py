@@ -49,6 +49,10 @@ def test_arguments_of_the_broker(arguments, kind, message):
         EmbeddedBroker(**arguments)
 
 
+async def _soon():
+    return True
+
+
 @pytest.fixture(scope="module")
 def kafka():
     with EmbeddedBroker(listeners={}, topics={"orders": 1}) as broker:
@@ -82,6 +86,7 @@ def kafka():
         (lambda kafka: kafka.wait_for_records("orders", "1"), TypeError, "count='1'; expected a number"),
         (lambda kafka: kafka.wait_for_records("orders", 1, timeout=None), TypeError, "timeout=None; expected a number"),
         (lambda kafka: kafka.wait_for(kafka.topics), TypeError, "expected a function, such as `lambda:"),
+        (lambda kafka: kafka.wait_for(_soon), TypeError, "the condition returns an awaitable"),
         (lambda kafka: kafka.partition("orders", "0"), TypeError, "partition='0'; expected a whole number"),
         (lambda kafka: kafka.transaction(None), TypeError, "transactional_id=None; expected text"),
         (lambda kafka: kafka.group(5), TypeError, "group_id=5; expected text"),
@@ -102,7 +107,7 @@ def kafka():
         (lambda kafka: kafka.network(latency_ms="5"), TypeError, "latency_ms='5'; expected a number"),
         (lambda kafka: kafka.network(bytes_per_s=float("nan")), ValueError, "bytes_per_s=nan; expected a finite"),
     ],
-    ids=range(43),
+    ids=range(44),
 )
 def test_arguments_of_methods(kafka, call, kind, message):
     before = kafka.records("orders").values
