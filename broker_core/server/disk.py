@@ -10,6 +10,7 @@ concurrent writes. Otherwise a step that writes to fifty partitions would wait f
 
 import fcntl
 import os
+import resource
 import shutil
 import threading
 from collections import OrderedDict
@@ -27,8 +28,9 @@ _LOCK_FILE = ".lock"
 _SYNC_THREADS = 8
 # A sync of less takes about as long as passing it to a thread and back.
 _MIN_OVERLAPPING_BYTES = 256 * 1024
-# A sync that has begun has a descriptor in addition to the pool's, and a process may have 1,024.
+# A sync that has begun has a descriptor in addition to the pool's, and a process may have 1,024, or 256 on macOS.
 _MAX_OVERLAPPING_FILES = 64
+_MAX_OPEN_FILES = 512
 
 _sync_descriptor: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
@@ -124,12 +126,18 @@ class DiskFile:
         self._storage.register(self)
 
 
+def _open_files() -> int:
+    """Return how many files to keep open: at most half of the process's limit, as clients need descriptors too."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MAX_OPEN_FILES if limit == resource.RLIM_INFINITY else min(_MAX_OPEN_FILES, limit // 2)
+
+
 class DiskStorage:
     """Files below the folder `root`, of which at most `max_open_files` are kept open."""
 
-    def __init__(self, root: str | os.PathLike[str], *, max_open_files: int = 512) -> None:
+    def __init__(self, root: str | os.PathLike[str], *, max_open_files: int | None = None) -> None:
         self._root = os.path.abspath(root)
-        self._max_open_files = max(1, max_open_files)
+        self._max_open_files = max(1, _open_files() if max_open_files is None else max_open_files)
         self.pool: OrderedDict[DiskFile, None] = OrderedDict()
         # Protects a descriptor from being closed by the pool while a syncing thread duplicates it.
         self.borrowing = threading.Lock()

@@ -1,5 +1,6 @@
 """Memory and disk storage behave the same; memory storage can simulate a crash."""
 
+import resource
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -153,6 +154,18 @@ def test_number_of_open_files_is_bounded(tmp_path: Path) -> None:
     assert len(storage.pool) == 3
     storage.close()
     assert not storage.pool
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(10, 5), (12, 6), (resource.RLIM_INFINITY, 9)])
+def test_half_of_the_descriptors_of_a_process_stay_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, kept: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, resource.RLIM_INFINITY))
+    storage = DiskStorage(tmp_path)
+    for i in range(9):
+        storage.open(str(i)).append(b"x")
+    assert len(storage.pool) == kept
+    storage.close()
 
 
 def test_file_that_was_removed_is_not_created_again(tmp_path: Path) -> None:
