@@ -56,6 +56,8 @@ _CLIENT_ID_LENGTH = struct.Struct(">h")
 _CLIENT_ID_START = _FIXED_HEADER.size + _CLIENT_ID_LENGTH.size
 _RESPONSE_HEADER = struct.Struct(">ii")
 _NO_TAGS = b"\0"
+_HTTP_METHODS = frozenset({b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PRI "})
+_TLS_HANDSHAKE = b"\x16\x03"
 # The APIs with a reader and a writer of the plain form; what these leave is read and written by the schema.
 _READERS = {PRODUCE_KEY: read_produce_request, END_TXN_KEY: read_end_txn_request}
 _WRITERS = {
@@ -147,7 +149,10 @@ class FrameReader:
 
     def _check_length(self, length: int) -> None:
         if not self._min_frame_bytes <= length <= self._max_frame_bytes:
-            raise MalformedFrame(f"frame length {length} is outside {self._min_frame_bytes}..{self._max_frame_bytes}")
+            raise MalformedFrame(
+                f"frame length {length} is outside {self._min_frame_bytes}..{self._max_frame_bytes}"
+                f"{_other_protocol(_LENGTH.pack(length))}"
+            )
 
     def _frame_end(self, position: int) -> int | None:
         """Return the end of the frame at `position`, None while it is incomplete; refuse an invalid length at once."""
@@ -157,6 +162,15 @@ class FrameReader:
         self._check_length(length)
         end: int = position + 4 + length
         return end if end <= len(self._buffer) else None
+
+
+def _other_protocol(first: bytes) -> str:
+    """Return what the first four bytes say about a client of another protocol, if anything."""
+    if first in _HTTP_METHODS:
+        return ": the client speaks HTTP, and this is a port of Kafka's protocol"
+    if first.startswith(_TLS_HANDSHAKE):
+        return ": the client begins TLS, and this listener is plaintext: look at the client's security.protocol"
+    return ""
 
 
 def api_key_of(frame: bytes | bytearray) -> int:

@@ -49,6 +49,20 @@ def test_frame_length_outside_the_limits_is_refused_immediately(length):
         list(FrameReader(1000).feed(struct.pack(">i", length)))
 
 
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (b"GET / HTTP/1.1\r\n", "the client speaks HTTP"),
+        (b"POST /topics HTTP/1.1\r\n", "the client speaks HTTP"),
+        (b"PRI * HTTP/2.0\r\n", "the client speaks HTTP"),
+        (b"\x16\x03\x01\x00\xa5\x01", "the client begins TLS.*security.protocol"),
+    ],
+)
+def test_client_of_another_protocol_is_named(first, said):
+    with pytest.raises(MalformedFrame, match=said):
+        list(FrameReader(100 * 1024 * 1024).feed(first))
+
+
 # Rule J.3/1.
 @pytest.mark.parametrize("version", range(SERVED[API_VERSIONS].min_version, SERVED[API_VERSIONS].max_version + 1))
 def test_api_versions_response_uses_header_version_0(version):
