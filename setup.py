@@ -54,6 +54,7 @@ MODULES = (
     "log/producer_rules",
     "log/producer_state",
     "log/reading",
+    "log/retention",
     "log/segment",
     "log/state",
     "log/validation",

@@ -3,7 +3,7 @@
 `server` and `simulation` implement them. There is none for time, which is passed as an argument, `now_ms`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 # What makes files or names durable when it is called, in any thread and any order.
@@ -95,6 +95,12 @@ class Storage(Protocol):
         If it takes time the syncs are only started: the storage may be used meanwhile, and `ended` is called at the
         end, in any thread.
         """
+
+
+def run_steps(storage: Storage, steps: Iterable[Syncs]) -> None:
+    """Take steps one after the other; after each, sync what it yields."""
+    for syncs in steps:
+        storage.sync_all(syncs)
 
 
 class Entropy(Protocol):

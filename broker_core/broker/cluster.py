@@ -28,7 +28,7 @@ from broker_core.coordinator.producer_ids import ProducerIds
 from broker_core.coordinator.transactions.messages import MarkerOrder
 from broker_core.errors import DamageError
 from broker_core.installed import parts
-from broker_core.ports import Entropy, Storage
+from broker_core.ports import Entropy, Storage, run_steps
 from broker_core.security.authorizer import authorizer_for
 from broker_core.types import LONGEST_STRING_BYTES, TopicPartition
 
@@ -102,8 +102,6 @@ class LogMaintenance:
 
     def _compact(self, now_ms: int) -> None:
         for each in self._logs.opened():
-            if not each.compaction_due(now_ms):
-                continue
             try:
                 result = each.compact(now_ms)
             except DamageError as damage:
@@ -294,7 +292,7 @@ class Cluster:
     def sync_and_snapshot(self) -> None:
         """Make the files such that a start with a copy of them replays no batches, except of logs not in use."""
         self.logs.sync_and_snapshot(self.now_ms)
-        self._metadata_log.sync_and_snapshot(self.now_ms)
+        run_steps(self._metadata_log.storage, self._metadata_log.closing_steps(self.now_ms))
 
     def _time(self) -> int:
         return self.now_ms

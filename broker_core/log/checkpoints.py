@@ -13,14 +13,8 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 _VERSION: Final = "0"
 
 
-def write_checkpoint(storage: Storage, folder: str, name: str, rows: list[str]) -> None:
-    """Replace the file; it is durable when its folder is synced."""
-    for syncs in checkpoint_steps(storage, folder, name, rows):
-        storage.sync_all(syncs)
-
-
 def checkpoint_steps(storage: Storage, folder: str, name: str, rows: list[str]) -> Iterator[Syncs]:
-    """Replace the file, as `write_checkpoint` does; yield what has to be synced before the next step."""
+    """Replace the file; it is durable when its folder is synced. Yield what has to be synced before the next step."""
     path = f"{folder}/{name}"
     temporary = storage.open(path + TEMPORARY_SUFFIX)
     temporary.truncate(0)

@@ -32,6 +32,7 @@ from broker_core.log.indexes import AbortedEntry
 from broker_core.log.segment import MAX_RELATIVE_OFFSET, Segment, indexed_timestamp
 from broker_core.log.segment_swap import CLEANED_SUFFIX, decide_swap, discard_cleaned, finish_swap
 from broker_core.log.state import LogState
+from broker_core.ports import run_steps
 from broker_core.records.batch import read_section
 from broker_core.records.control import parse_end_txn_marker
 from broker_core.records.header import BatchHeader, crc_matches
@@ -202,7 +203,7 @@ class Cleaner:
         state.segments.active.sync()
         state.unsynced_bytes = 0
         if not any(offset >= self._plan.end_offset for offset in state.snapshots.offsets):
-            state.write_snapshot()
+            run_steps(state.storage, state.snapshot_steps())
         for offset in state.snapshots.offsets:
             # In a snapshot here a transaction may be open whose marker is removed; a replay from it would never end it.
             if offset < self._plan.end_offset:

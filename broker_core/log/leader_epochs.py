@@ -68,17 +68,12 @@ class LeaderEpochs:
         starts.append(EpochStart(leader_epoch, start_offset))
         self._changed = True
 
-    def save(self) -> None:
-        """Write the file if it has changed; it is durable when its folder is synced.
+    def saving_steps(self) -> Iterator[Syncs]:
+        """Write the file if it has changed, as `checkpoint_steps` does.
 
         Batches contain their epoch, so the file may lag behind until a snapshot is written. An epoch without a batch
         is replaced by the next one.
         """
-        for syncs in self.saving_steps():
-            self._storage.sync_all(syncs)
-
-    def saving_steps(self) -> Iterator[Syncs]:
-        """Write the file as `save` does; yield what has to be synced before the next step."""
         if self._changed:
             rows = [f"{start.leader_epoch} {start.start_offset}" for start in self._starts]
             yield from checkpoint_steps(self._storage, self._folder, LEADER_EPOCHS_FILE, rows)

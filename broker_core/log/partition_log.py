@@ -9,17 +9,15 @@ from typing import NamedTuple, Self
 
 from broker_core.config import TopicConfig
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.log import retention
 from broker_core.log.cleaner import Cleaner, CompactionResult, is_compacted, plan_cleaning
 from broker_core.log.indexes import AbortedEntry
-from broker_core.log.producer_entry import ProducerStateEntry
-from broker_core.log.producer_state import SENTINEL, AppendOrigin, Guard, OngoingTransaction
-from broker_core.log.reading import ReadableLog
+from broker_core.log.producer_state import SENTINEL, AppendOrigin, Guard
 from broker_core.log.recovery import recover_log
 from broker_core.log.recovery_table import RecoveryFinding
+from broker_core.log.retention import TrimmedLog
 from broker_core.log.segment import MAX_RELATIVE_OFFSET, Segment, largest_unfilled_bytes
 from broker_core.log.validation import validate_batch
-from broker_core.ports import File, Storage, Syncs
+from broker_core.ports import File, Storage, Syncs, run_steps
 from broker_core.records.control import ControlType, EndTxnMarker, build_end_txn_marker
 from broker_core.records.header import BatchHeader, assign_offsets, write_timestamps
 from broker_core.types import NO_TIMESTAMP, TimestampType, TopicPartition, TransactionEnd
@@ -72,7 +70,7 @@ class AppendResult(NamedTuple):
     duplicate: bool
 
 
-class PartitionLog(ReadableLog):
+class PartitionLog(TrimmedLog):
     """The log of one partition; created by `open`."""
 
     def __init__(
@@ -195,7 +193,7 @@ class PartitionLog(ReadableLog):
             if marker is None:
                 aborted = self.apply_batch(header, base_offset, data, 0)
             else:
-                aborted = self.apply_marker(header, base_offset, marker)
+                aborted = self.producer_state.apply_marker(header, base_offset, marker)
             if aborted is not None:
                 active.transaction_index.append(aborted)
         self.leader_epochs.assign(leader_epoch, base_offset)
@@ -205,11 +203,6 @@ class PartitionLog(ReadableLog):
         return AppendResult(base_offset, last_offset, answered_ms, self.log_start_offset, False)
 
     # Leader epochs.
-
-    @property
-    def first_leader_epoch(self) -> int:
-        """Return the leader epoch of the log start offset; -1 if it is not known."""
-        return self.leader_epochs.epoch_of(self.log_start_offset)
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
         """Record a new leader epoch, even if nothing is written in it: readers query its end offset (KIP-320)."""
@@ -221,12 +214,6 @@ class PartitionLog(ReadableLog):
 
     # Transactions and producers.
 
-    def producers(self) -> list[ProducerStateEntry]:
-        return self.producer_state.entries
-
-    def open_transactions(self) -> list[OngoingTransaction]:
-        return self.producer_state.open_transactions
-
     def aborted_transactions(self) -> list[AbortedEntry]:
         """Return the whole index of aborted transactions, in the order of their markers."""
         return [entry for segment in self.segments for entry in segment.transaction_index.entries]
@@ -236,28 +223,10 @@ class PartitionLog(ReadableLog):
         limit_ms = self._producer_expiration_ms if producer_expiration_ms is None else producer_expiration_ms
         return self.producer_state.expire(now_ms, limit_ms)
 
-    # Trimming.
-
-    def delete_records_before(self, offset: int) -> int:
-        """Advance the log start offset to `offset` (-1: the high watermark), durably, and return it.
-
-        Raises OFFSET_OUT_OF_RANGE above the high watermark, and POLICY_VIOLATION if the topic is only compacted.
-        """
-        return retention.delete_records_before(self, offset)
-
-    def apply_retention(self, now_ms: int) -> int:
-        """Delete segments beyond the retention time or size, or below the log start offset; return their number."""
-        self._logged_error = ""
-        return retention.apply_retention(self, now_ms)
-
     # Compacting.
 
-    def compaction_due(self, now_ms: int) -> bool:
-        """Return whether enough of the log is dirty, or a record for too long; reads no batch."""
-        return plan_cleaning(self, now_ms) is not None
-
     def compact(self, now_ms: int) -> CompactionResult | None:
-        """Compact the log if due, and return the result; there must be no concurrent reader.
+        """Compact the log if `plan_cleaning` has a plan, and return the result; there must be no concurrent reader.
 
         Raises `DamageError` for a damaged batch, and KAFKA_STORAGE_ERROR if the disk fails: the log then
         has to be opened again, which finishes a decided swap.
@@ -290,13 +259,8 @@ class PartitionLog(ReadableLog):
         self.unsynced_bytes = 0
         return self.segments.active.file
 
-    def sync_and_snapshot(self, now_ms: int) -> None:
-        """Sync everything, and write a snapshot at the log end offset, so that an open of the files replays nothing."""
-        for syncs in self.closing_steps(now_ms):
-            self.storage.sync_all(syncs)
-
     def closing_steps(self, now_ms: int) -> Iterator[Syncs]:
-        """Do what `sync_and_snapshot` does; yield what has to be synced before each next step."""
+        """Sync everything, and write a snapshot at the log end offset, so that an open of the files replays nothing."""
         self.producer_state.expire(now_ms, self._producer_expiration_ms)
         if self.segments.size_bytes and (self.unsynced_bytes or self.log_end_offset not in self.snapshots.offsets):
             yield from self.snapshot_steps()
@@ -304,7 +268,7 @@ class PartitionLog(ReadableLog):
                 self.snapshots.delete(offset)
 
     def close(self, now_ms: int) -> None:
-        self.sync_and_snapshot(now_ms)
+        run_steps(self.storage, self.closing_steps(now_ms))
         self.release()
 
     def release(self) -> None:

@@ -19,8 +19,10 @@ from enum import Enum
 from typing import Final, NamedTuple, NewType
 
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.log.indexes import AbortedEntry
 from broker_core.log.producer_entry import BatchMetadata, ProducerStateEntry
 from broker_core.log.producer_rules import BatchCase, MarkerCase, ProducerVerification, judge_batch, judge_marker
+from broker_core.records.control import ControlType, EndTxnMarker
 from broker_core.records.header import BatchHeader
 
 Guard = NewType("Guard", int)
@@ -35,15 +37,6 @@ class AppendOrigin(Enum):
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
-
-
-class CompletedTransaction(NamedTuple):
-    """A transaction ended by a marker; `last_offset` is the marker's."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    aborted: bool
 
 
 class OngoingTransaction(NamedTuple):
@@ -196,20 +189,12 @@ class ProducerState:
                 f"coordinator epoch {entry.coordinator_epoch}",
             )
 
-    def apply_marker(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        *,
-        offset: int,
-        aborted: bool,
-        coordinator_epoch: int,
-        timestamp_ms: int,
-    ) -> CompletedTransaction | None:
-        """Apply a marker at `offset` and return the transaction it ended; None if none was open."""
+    def apply_marker(self, header: BatchHeader, offset: int, marker: EndTxnMarker) -> AbortedEntry | None:
+        """Apply a marker at `offset`; return the entry for the transaction index if it aborts a transaction."""
+        producer_id, producer_epoch = header.producer_id, header.producer_epoch
         entry = self._entries.get(producer_id) or ProducerStateEntry(producer_id)
         first_offset = entry.current_txn_first_offset
-        self._entries[producer_id] = entry.with_marker(producer_epoch, coordinator_epoch, timestamp_ms)
+        self._entries[producer_id] = entry.with_marker(producer_epoch, marker.coordinator_epoch, header.max_timestamp)
         known = self._verifications.get(producer_id)
         # A V2 marker has the epoch of the next transaction. A late one must not remove that transaction's verification.
         if known is not None and not (known.supports_epoch_bump and known.producer_epoch == producer_epoch):
@@ -217,11 +202,10 @@ class ProducerState:
         if first_offset is None:
             return None
         self._ongoing.pop(first_offset, None)
-        return CompletedTransaction(producer_id, first_offset, offset, aborted)
-
-    def stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """Return the last stable offset as the aborted-transaction index records it (rules C.7)."""
-        return next(iter(self._ongoing), completed.last_offset + 1)
+        if marker.control_type is not ControlType.ABORT:
+            return None
+        # With the last stable offset of this moment (rules C.7).
+        return AbortedEntry(producer_id, first_offset, offset, next(iter(self._ongoing), offset + 1))
 
     def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
         """Remove producers without a record for `expiration_ms`, except those with an open transaction (rules C.10)."""

@@ -22,23 +22,15 @@ from broker_core.errors import DamageError, InvalidBatch
 from broker_core.log.checkpoints import TEMPORARY_SUFFIX, read_checkpoint
 from broker_core.log.producer_state import ProducerState, is_expired
 from broker_core.log.recovery_table import LogCondition, RecoveryFinding, RecoverySubject
-from broker_core.log.segment import (
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    Segment,
-    SegmentList,
-    indexed_timestamp,
-)
+from broker_core.log.segment import INDEX_SUFFIXES, LOG_SUFFIX, Segment, SegmentList, indexed_timestamp
 from broker_core.log.segment_swap import CLEANED_SUFFIX, SWAP_SUFFIX
 from broker_core.log.snapshots import snapshot_offset
 from broker_core.log.state import CLEANER_FILE, LOG_START_FILE, LogState
+from broker_core.ports import run_steps
 from broker_core.records.header import BatchHeader, crc_matches
 
 logger = logging.getLogger(__name__)
 
-_INDEX_SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 _SWAPPED_LOG: Final = LOG_SUFFIX + SWAP_SUFFIX
 # An index with the `.swap` name without its log file belongs to an undecided swap.
 _LEFTOVER_SUFFIXES: Final = (TEMPORARY_SUFFIX, ".deleted", CLEANED_SUFFIX, SWAP_SUFFIX)
@@ -57,7 +49,8 @@ def recover_log(state: LogState, now_ms: int, producer_expiration_ms: int) -> li
     """Recover the log in the folder, in a new folder an empty log; return the findings, and log damage."""
     findings = Recovery(state, now_ms, producer_expiration_ms).run()
     for finding in findings:
-        if finding.is_damage:
+        # What a crash usually leaves is not logged.
+        if not finding.condition.is_ordinary:
             logger.warning("%s: recovery found damage: %s", state.topic_partition, finding)
     return findings
 
@@ -96,7 +89,7 @@ class Recovery:
             state.has_unsynced_names = True
         if any(finding.condition is not LogCondition.NO_SEGMENT for finding in self._findings):
             # Otherwise they would be rebuilt each time from the headers of the whole log.
-            state.leader_epochs.save()
+            run_steps(state.storage, state.leader_epochs.saving_steps())
             # A file deleted here must not reappear after a crash, when the log has advanced.
             state.sync_names()
         return self._findings
@@ -127,7 +120,7 @@ class Recovery:
         state.leader_epochs.truncate_end(state.log_end_offset)
         if state.log_end_offset > start.offset:
             self._handle(LogCondition.SNAPSHOT_BEHIND if start.has_snapshot else LogCondition.NO_SNAPSHOT, state.folder)
-            state.write_snapshot()
+            run_steps(state.storage, state.snapshot_steps())
 
     # Finding the pieces.
 
@@ -143,7 +136,7 @@ class Recovery:
             stem, dot, suffix = name.partition(".")
             if name.endswith(_LEFTOVER_SUFFIXES):
                 self._handle(LogCondition.LEFTOVER_FILE, name)
-            elif dot + suffix in _INDEX_SUFFIXES and stem not in bases:
+            elif dot + suffix in INDEX_SUFFIXES and stem not in bases:
                 self._handle(LogCondition.ORPHAN_INDEX, name)
         offsets = sorted(int(base) for base in bases if base.isdecimal())
         state.segments = SegmentList([Segment(state.storage, state.folder, offset) for offset in offsets])

@@ -15,6 +15,7 @@ from broker_core.log.producer_state import ProducerState
 from broker_core.log.segment import Segment
 from broker_core.log.segment_swap import finish_swap, replaced_by_swap
 from broker_core.log.state import LogState
+from broker_core.ports import run_steps
 
 
 class RecoverySubject(NamedTuple):
@@ -54,7 +55,7 @@ def _start_empty(state: LogState, subject: RecoverySubject) -> None:
     state.snapshots.delete_all()
     state.producer_state = ProducerState()
     state.leader_epochs.clear()
-    state.leader_epochs.save()
+    run_steps(state.storage, state.leader_epochs.saving_steps())
     state.log_end_offset = state.log_start_offset
     _create_segment(state, subject)
 
@@ -233,11 +234,6 @@ class RecoveryFinding(NamedTuple):
 
     condition: LogCondition
     subject: str
-
-    @property
-    def is_damage(self) -> bool:
-        """Return whether this is more than what a crash usually leaves, so that it is logged."""
-        return not self.condition.is_ordinary
 
     def __str__(self) -> str:
         condition = self.condition

@@ -11,27 +11,26 @@ from contextlib import suppress
 from typing import Final
 
 from broker_core.errors import InvalidBatch
-from broker_core.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, Segment
+from broker_core.log.segment import INDEX_SUFFIXES, LOG_SUFFIX, Segment
 from broker_core.ports import Storage
 
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
-_INDEX_SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
 def discard_cleaned(storage: Storage, folder: str, base_offset: int) -> None:
     """Delete the files of an undecided attempt."""
     path = _path(folder, base_offset)
-    for suffix in (LOG_SUFFIX, *_INDEX_SUFFIXES):
+    for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
         storage.delete(path + suffix + CLEANED_SUFFIX)
-    for suffix in _INDEX_SUFFIXES:
+    for suffix in INDEX_SUFFIXES:
         storage.delete(path + suffix + SWAP_SUFFIX)
 
 
 def decide_swap(storage: Storage, folder: str, base_offset: int) -> None:
     """Decide the swap: the cleaned segment, which must be synced, replaces the old ones."""
     path = _path(folder, base_offset)
-    for suffix in _INDEX_SUFFIXES:
+    for suffix in INDEX_SUFFIXES:
         if storage.exists(path + suffix + CLEANED_SUFFIX):
             storage.rename(path + suffix + CLEANED_SUFFIX, path + suffix + SWAP_SUFFIX)
     storage.sync_folder(folder)
@@ -43,9 +42,9 @@ def finish_swap(storage: Storage, folder: str, base_offset: int, replaced: Itera
     """Remove the segments that begin at `replaced` and give the decided one its final names."""
     path = _path(folder, base_offset)
     for offset in replaced:
-        for suffix in (LOG_SUFFIX, *_INDEX_SUFFIXES):
+        for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
             storage.delete(_path(folder, offset) + suffix)
-    for suffix in _INDEX_SUFFIXES:
+    for suffix in INDEX_SUFFIXES:
         if storage.exists(path + suffix + SWAP_SUFFIX):
             storage.rename(path + suffix + SWAP_SUFFIX, path + suffix)
         else:

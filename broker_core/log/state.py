@@ -5,15 +5,15 @@ from functools import partial
 
 from broker_core.config import TopicConfig
 from broker_core.errors import DamageError, InvalidBatch
-from broker_core.log.checkpoints import write_checkpoint
+from broker_core.log.checkpoints import checkpoint_steps
 from broker_core.log.indexes import AbortedEntry
 from broker_core.log.leader_epochs import LeaderEpochs
 from broker_core.log.producer_state import ProducerState
 from broker_core.log.segment import Segment, SegmentList
 from broker_core.log.snapshots import SnapshotFiles
-from broker_core.ports import Storage, Syncs
+from broker_core.ports import Storage, Syncs, run_steps
 from broker_core.records.compression import Bytes
-from broker_core.records.control import ControlType, EndTxnMarker, parse_end_txn_marker
+from broker_core.records.control import parse_end_txn_marker
 from broker_core.records.header import BatchHeader
 from broker_core.types import IsolationLevel, TopicPartition
 
@@ -97,29 +97,14 @@ class LogState:
             return None
         # Compaction leaves an empty control batch after it has removed all records of the transaction.
         marker = parse_end_txn_marker(buffer, at, header) if header.record_count else None
-        return None if marker is None else self.apply_marker(header, base_offset, marker)
-
-    def apply_marker(self, header: BatchHeader, base_offset: int, marker: EndTxnMarker) -> AbortedEntry | None:
-        """Update the producer state for a marker, as `apply_batch` does."""
-        completed = self.producer_state.apply_marker(
-            header.producer_id,
-            header.producer_epoch,
-            offset=base_offset,
-            aborted=marker.control_type is ControlType.ABORT,
-            coordinator_epoch=marker.coordinator_epoch,
-            timestamp_ms=header.max_timestamp,
-        )
-        if completed is None or not completed.aborted:
-            return None
-        stable = self.producer_state.stable_offset_after(completed)
-        return AbortedEntry(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+        return None if marker is None else self.producer_state.apply_marker(header, base_offset, marker)
 
     def advance_log_start(self, offset: int) -> None:
         if offset <= self.log_start_offset:
             return
         self.log_start_offset = offset
         self.leader_epochs.truncate_start(offset)
-        self.leader_epochs.save()
+        run_steps(self.storage, self.leader_epochs.saving_steps())
         self.save_log_start()
 
     def save_log_start(self) -> None:
@@ -133,7 +118,7 @@ class LogState:
     def _save(self, name: str, offset: int) -> None:
         """Write an offset durably, in the format of Kafka's checkpoint files for a log directory."""
         topic, partition = self.topic_partition
-        write_checkpoint(self.storage, self.folder, name, [f"{topic} {partition} {offset}"])
+        run_steps(self.storage, checkpoint_steps(self.storage, self.folder, name, [f"{topic} {partition} {offset}"]))
         self.storage.sync_folder(self.folder)
 
     def sync_names(self) -> None:
@@ -149,13 +134,8 @@ class LogState:
     def names_synced(self) -> None:
         self.has_unsynced_names = self._has_unsynced_folder = False
 
-    def write_snapshot(self) -> None:
-        """Make everything durable, then write a snapshot at the log end offset."""
-        for syncs in self.snapshot_steps():
-            self.storage.sync_all(syncs)
-
     def snapshot_steps(self) -> Iterator[Syncs]:
-        """Write a snapshot as `write_snapshot` does; yield what has to be synced before each next step.
+        """Make everything durable, then write a snapshot at the log end offset.
 
         The order matters: a snapshot must not include batches or index entries that a crash could still remove.
         """
@@ -172,6 +152,6 @@ class LogState:
         return [offset for offset in self.snapshots.offsets[:-1] if offset not in bases]
 
     def roll(self) -> None:
-        self.write_snapshot()
+        run_steps(self.storage, self.snapshot_steps())
         self.segments.add(Segment(self.storage, self.folder, self.log_end_offset))
         self.has_unsynced_names = True

@@ -207,7 +207,7 @@ def _producers(log: PartitionLog) -> set[SeenProducer]:
             one.coordinator_epoch,
             -1 if one.current_txn_first_offset is None else one.current_txn_first_offset,
         )
-        for one in log.producers()
+        for one in log.producer_state.entries
     }
 
 
@@ -251,7 +251,7 @@ def test_read_committed_returns_the_records_clients_read(recovered: Recovered):
 def test_producers_match_those_kafka_described(recovered: Recovered):
     assert _producers(recovered.log) == recovered.seen.producers
     described = {(one.producer_id, one.current_txn_first_offset) for one in recovered.seen.producers}
-    assert {(one.producer_id, one.first_offset) for one in recovered.log.open_transactions()} == {
+    assert {(one.producer_id, one.first_offset) for one in recovered.log.producer_state.open_transactions} == {
         one for one in described if one[1] >= 0
     }
 

@@ -150,8 +150,8 @@ def _check_logs(world: OpenCluster, found: Partitions) -> Iterator[str]:
         end = batches[-1].last_offset + 1 if batches else 0
         if log.log_end_offset != end:
             yield f"{name}: the log ends at {log.log_end_offset}, the batches at {end}"
-        if log.open_transactions():
-            yield f"{name}: open at rest are {log.open_transactions()}"
+        if log.producer_state.open_transactions:
+            yield f"{name}: open at rest are {log.producer_state.open_transactions}"
         known = [tuple(row) for row in log.aborted_transactions()]
         expected = [tuple(row) for rows in aborted_rows(found.get(name, ())).values() for row in rows]
         if known != expected:

@@ -34,7 +34,7 @@ def check_logs(world: "World") -> Iterator[str]:
             scanned[log.topic_partition] = spans_of(batches)
         folded = fold(batches, log.log_start_offset, is_dense=not is_compacted)
         yield from (f"{name}: {problem}" for problem in folded.problems)
-        opened = {each.producer_id: each.first_offset for each in log.open_transactions()}
+        opened = {each.producer_id: each.first_offset for each in log.producer_state.open_transactions}
         if opened != folded.open:
             yield f"{name}: open are {opened}, the records say {folded.open}"
         aborted = [(each.producer_id, each.first_offset, each.last_offset) for each in log.aborted_transactions()]

@@ -107,7 +107,7 @@ def unknown_transactions(cluster: Cluster) -> list[str]:
     return [
         f"{log.topic_partition}: {each}"
         for log in [cluster.logs.get(each, cluster.now_ms) for each in cluster.logs.with_files()]
-        for each in log.open_transactions()
+        for each in log.producer_state.open_transactions
         if (each.producer_id, log.topic_partition) not in known
     ]
 

@@ -25,7 +25,7 @@ def check_marks(world: OpenCluster, *, at_rest: bool = False) -> Iterator[str]:
         if list(marks) != sorted(marks):
             yield f"the marks of {log.topic_partition} are not in order: {marks}"
         if at_rest and log.last_stable_offset != log.high_watermark:
-            yield f"{log.topic_partition} is not stable at rest: {marks}, open {log.open_transactions()}"
+            yield f"{log.topic_partition} is not stable at rest: {marks}, open {log.producer_state.open_transactions}"
     if at_rest:
         for broker in cluster.brokers.values():
             for name, image in broker.transactions.images().items():
@@ -57,8 +57,8 @@ def state_of(world: OpenCluster) -> dict[str, Any]:
             log.last_stable_offset,
             log.log_end_offset,
             log.aborted_transactions(),
-            log.open_transactions(),
-            [_lasting(each) for each in log.producers()],
+            log.producer_state.open_transactions,
+            [_lasting(each) for each in log.producer_state.entries],
         )
     for broker in cluster.brokers.values():
         for name, image in broker.transactions.images().items():

@@ -87,7 +87,7 @@ def _find_offset(context: ApiCall[m.ListOffsetsRequest], topic: str, entry: _Wan
             return log.log_end_offset, NO_TIMESTAMP, leader_epoch
         return log.bound(isolation), NO_TIMESTAMP, leader_epoch
     if wanted in (_EARLIEST, _EARLIEST_LOCAL):
-        return log.log_start_offset, NO_TIMESTAMP, log.first_leader_epoch
+        return log.log_start_offset, NO_TIMESTAMP, log.leader_epochs.epoch_of(log.log_start_offset)
     if wanted in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
         return _NOTHING
     found = log.max_timestamp(isolation) if wanted == _MAX_TIMESTAMP else log.offset_for_timestamp(wanted, isolation)
@@ -162,7 +162,7 @@ def _producers(log: PartitionLog) -> list[_Producer]:
             coordinator_epoch=entry.coordinator_epoch,
             current_txn_start_offset=-1 if entry.current_txn_first_offset is None else entry.current_txn_first_offset,
         )
-        for entry in log.producers()
+        for entry in log.producer_state.entries
     ]
 
 

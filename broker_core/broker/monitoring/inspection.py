@@ -128,9 +128,9 @@ def partition_view(cluster: Cluster, topic_partition: TopicPartition, from_offse
         log.last_stable_offset,
         log.high_watermark,
         log.log_end_offset,
-        tuple(log.open_transactions()),
+        tuple(log.producer_state.open_transactions),
         tuple(log.aborted_transactions()),
-        tuple(log.producers()),
+        tuple(log.producer_state.entries),
         tuple(_listing(log, from_offset)),
     )
 
@@ -200,7 +200,7 @@ def _record_view(topic_partition: TopicPartition, offset: int, header: BatchHead
 
 def _listing(log: PartitionLog, from_offset: int | None) -> Iterator[str]:
     """Describe each batch; `read_journal` yields records, so the records of one batch are collected first."""
-    open_now = {entry.producer_id for entry in log.open_transactions()}
+    open_now = {entry.producer_id for entry in log.producer_state.open_transactions}
     header: BatchHeader | None = None
     records: list[tuple[int, Record]] = []
     for offset, its_header, record in log.read_journal(from_offset):
@@ -250,7 +250,7 @@ def pending_work(cluster: Cluster, *, clients_may_wait: bool) -> list[str]:
         if log.last_stable_offset != log.high_watermark:
             open_ones = "; ".join(
                 f"producer {each.producer_id} has one open from offset {each.first_offset}"
-                for each in log.open_transactions()
+                for each in log.producer_state.open_transactions
             )
             found.append(
                 f"partition {log.topic_partition} has LSO {log.last_stable_offset} below HW "

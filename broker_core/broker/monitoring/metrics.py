@@ -151,7 +151,7 @@ def take_metrics(cluster: Cluster, now_ms: int) -> BrokerMetrics:
     """
     meters = cluster.meters
     logs = dict(_logs(cluster, now_ms))
-    live = [entry.producer_id for log in logs.values() if log is not None for entry in log.producers()]
+    live = [entry.producer_id for log in logs.values() if log is not None for entry in log.producer_state.entries]
     backlogs = [broker.transactions.completion.backlog() for broker in cluster.brokers.values()]
     return BrokerMetrics(
         producer_ids=frozenset(live),

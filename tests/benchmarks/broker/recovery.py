@@ -90,7 +90,7 @@ def open_by_broker_core(source: Path, root: Path, shape: Shape, *, snapshots: bo
     log = PartitionLog.open(DiskStorage(root), FOLDER, PARTITION, CONFIG, int(time.time() * 1000))
     taken_ms = (time.perf_counter() - started) * 1000
     assert log.log_end_offset == shape.batches * shape.records
-    assert len(log.producers()) == shape.producers
+    assert len(log.producer_state.entries) == shape.producers
     shutil.rmtree(root)
     return taken_ms
 

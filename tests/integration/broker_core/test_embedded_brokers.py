@@ -101,7 +101,7 @@ def test_each_due_event_sees_its_own_time():
         begun(kafka, timeout_ms=30_000)
         start = kafka.clock.now_ms()
         kafka.clock.advance(3600)
-        aborted = kafka._call(lambda cluster: cluster.logs.get(TopicPartition("in", 0), 0).producers()[0])
+        aborted = kafka._call(lambda cluster: cluster.logs.get(TopicPartition("in", 0), 0).producer_state.entries[0])
         assert 30_000 <= aborted.last_timestamp_ms - start <= 45_000
         assert kafka.clock.now_ms() - start == 3_600_000
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from broker_core.log.cleaner import plan_cleaning
 from broker_core.log.partition_log import AppendResult, PartitionLog
 from broker_core.log.recovery_table import LogCondition
 from broker_core.records.batch import NewRecord, Record, build_batch, read_records
@@ -21,6 +22,11 @@ COMPACTED = {
     "segment.bytes": "100000",
 }
 Pairs = Iterable[tuple[bytes | None, bytes | None]]
+
+
+def is_due(log: PartitionLog, now_ms: int) -> bool:
+    """Return whether a pass has something to compact."""
+    return plan_cleaning(log, now_ms) is not None
 
 
 def write(

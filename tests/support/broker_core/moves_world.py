@@ -224,7 +224,7 @@ class MovesWorld:
     def coordinator_epochs(self, topic_partition: TopicPartition) -> list[int]:
         """Return the coordinator epoch of each producer's last marker in the partition."""
         log = self.cluster.logs.get(topic_partition, self.cluster.now_ms)
-        return [entry.coordinator_epoch for entry in log.producers()]
+        return [entry.coordinator_epoch for entry in log.producer_state.entries]
 
 
 def waiting_fetch(topic_partition: TopicPartition, offset: int = 0) -> Any:

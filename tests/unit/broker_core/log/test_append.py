@@ -11,6 +11,7 @@ from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log import validation
 from broker_core.log.partition_log import PartitionLog
 from broker_core.log.producer_state import SENTINEL, AppendOrigin
+from broker_core.ports import run_steps
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression, compress
 from broker_core.records.header import HEADER_SIZE, BatchHeader, crc_matches, iter_headers
@@ -328,7 +329,7 @@ def test_compression_changes_only_when_the_topic_requires_it(sent: Compression, 
         assert header.compression.name == ("NONE" if setting == "uncompressed" else setting.upper())
     assert (header.producer_id, header.base_sequence, header.is_transactional) == (7, 5, True)
     assert [record.value for _, _, record in log.read_journal()] == [b"x" * 50] * 3
-    assert log.producers()[0].last_sequence == 7
+    assert log.producer_state.entries[0].last_sequence == 7
 
 
 # Rules C.1/22, C.2/1 and C.4/3.
@@ -401,7 +402,7 @@ def test_marker_removes_the_verification_guard(log: PartitionLog) -> None:
     guard = log.producer_state.start_verification(1, 0, 0, False)
     end(log, 1, commit=False)
     refused(ErrorCode.INVALID_TXN_STATE, lambda: append_raw(log, batch(1, **TXN), transaction_guard=guard))
-    assert log.open_transactions() == []
+    assert log.producer_state.open_transactions == []
 
 
 # Rules C.6/6 and C.7/3.
@@ -428,7 +429,7 @@ def test_producers_expire_by_record_timestamp(log: PartitionLog) -> None:
     produce(log, 2, 0, timestamp_ms=NOW_MS - 5000)
     assert log.expire_producers(NOW_MS - 1, 5000) == []
     assert log.expire_producers(NOW_MS, 5000) == [1]
-    assert [entry.producer_id for entry in log.producers()] == [2]
+    assert [entry.producer_id for entry in log.producer_state.entries] == [2]
     assert produce(log, 1, 4711, transactional=False).base_offset == 2
 
 
@@ -455,10 +456,13 @@ def test_copy_of_a_log_in_use_opens_without_a_replay(storage: MemoryStorage) -> 
     log = open_log(storage, {"segment.bytes": "150"})
     for sequence in range(5):
         produce(log, 1, sequence)
-        log.sync_and_snapshot(NOW_MS)
+        run_steps(storage, log.closing_steps(NOW_MS))
         copy = open_log(storage.copy())
         assert copy.findings == []
-        assert (copy.log_end_offset, copy.open_transactions()) == (sequence + 1, log.open_transactions())
+        assert (copy.log_end_offset, copy.producer_state.open_transactions) == (
+            sequence + 1,
+            log.producer_state.open_transactions,
+        )
     names = storage.list_folder("topic-0")
     assert [name for name in names if name.endswith(".snapshot")] == [f"{offset:020d}.snapshot" for offset in (2, 4, 5)]
 

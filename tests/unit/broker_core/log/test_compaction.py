@@ -15,6 +15,7 @@ from tests.support.broker_core.compaction_world import (
     data_offsets,
     dirty,
     empty_offsets,
+    is_due,
     recovery_findings,
     reopened,
     roll,
@@ -102,7 +103,7 @@ def test_the_active_segment_is_never_cleaned() -> None:
     _, log = world()
     write(log, [(b"a", b"1")])
     write(log, [(b"a", b"2")])
-    assert not log.compaction_due(NOW_MS)
+    assert not is_due(log, NOW_MS)
     assert log.compact(NOW_MS) is None
     assert data_offsets(log) == [0, 1]
 
@@ -111,7 +112,7 @@ def test_topic_without_compaction_is_not_cleaned() -> None:
     _, log = world({"cleanup.policy": "delete"})
     write(log, [(b"a", b"1"), (b"a", b"2")])
     roll(log)
-    assert not log.compaction_due(NOW_MS)
+    assert not is_due(log, NOW_MS)
     assert log.compact(NOW_MS) is None
 
 
@@ -181,11 +182,11 @@ def test_records_younger_than_the_minimum_lag_are_not_cleaned() -> None:
     for timestamp_ms in (NOW_MS, NOW_MS + 50, NOW_MS + 90):
         write(log, [(b"a", b"1")], timestamp_ms=timestamp_ms)
         roll(log)
-    assert not log.compaction_due(NOW_MS + 99)
+    assert not is_due(log, NOW_MS + 99)
     result = log.compact(NOW_MS + 150)
     assert result is not None and result.end_offset == 2
-    assert not log.compaction_due(NOW_MS + 189)
-    assert log.compaction_due(NOW_MS + 190)
+    assert not is_due(log, NOW_MS + 189)
+    assert is_due(log, NOW_MS + 190)
 
 
 def test_compaction_waits_for_the_minimum_dirty_ratio() -> None:
@@ -195,20 +196,20 @@ def test_compaction_waits_for_the_minimum_dirty_ratio() -> None:
     assert log.compact(NOW_MS) is not None
     write(log, [(b"0", b"y")])
     roll(log)
-    assert not log.compaction_due(NOW_MS)
+    assert not is_due(log, NOW_MS)
     write(log, [(b"%d" % number, b"x" * 120) for number in range(10)])
     roll(log)
-    assert log.compaction_due(NOW_MS)
+    assert is_due(log, NOW_MS)
 
 
 def test_compaction_runs_after_the_maximum_lag() -> None:
     _, log = world({"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": "500"})
     write(log, [(b"a", b"1")])
     roll(log)
-    assert not log.compaction_due(NOW_MS + 500)
-    assert log.compaction_due(NOW_MS + 501)
+    assert not is_due(log, NOW_MS + 500)
+    assert is_due(log, NOW_MS + 501)
     assert log.compact(NOW_MS + 501) is not None
-    assert not log.compaction_due(NOW_MS + 501)
+    assert not is_due(log, NOW_MS + 501)
 
 
 def test_active_segment_rolls_after_the_maximum_compaction_lag() -> None:

@@ -5,10 +5,11 @@ from itertools import product
 
 import pytest
 
-from broker_core.log.checkpoints import write_checkpoint
+from broker_core.log.checkpoints import checkpoint_steps
 from broker_core.log.partition_log import PartitionLog
 from broker_core.log.recovery_table import LogCondition
 from broker_core.log.segment_swap import decide_swap, replaced_by_swap
+from broker_core.ports import run_steps
 from broker_core.simulation.disk import MemoryStorage
 from tests.support.broker_core.compaction_world import (
     COMPACTED,
@@ -16,6 +17,7 @@ from tests.support.broker_core.compaction_world import (
     PowerLoss,
     batches,
     consume,
+    is_due,
     recovery_findings,
     roll,
     view,
@@ -71,7 +73,7 @@ def path(offset: int, suffix: str) -> str:
 def test_power_loss_at_any_point_of_compaction_is_recovered(names_survive: bool, without_snapshots: bool) -> None:
     calm = build(FailingStorage())
     expected, open_end = view(consume(calm)), calm.log_end_offset
-    producers = [newest_only(entry) for entry in calm.producers()]
+    producers = [newest_only(entry) for entry in calm.producer_state.entries]
     budget, met = 0, set()
     while True:
         storage = FailingStorage()
@@ -91,12 +93,12 @@ def test_power_loss_at_any_point_of_compaction_is_recovered(names_survive: bool,
         met.update(recovery_findings(again))
         assert (again.log_start_offset, again.last_stable_offset, again.log_end_offset) == (0, open_end, open_end)
         assert view(consume(again)) == expected
-        assert [newest_only(entry) for entry in again.producers()] == producers
-        assert again.open_transactions() == []
+        assert [newest_only(entry) for entry in again.producer_state.entries] == producers
+        assert again.producer_state.open_transactions == []
         assert not [name for name in storage.list_folder(FOLDER) if "cleaned" in name or "swap" in name]
-        assert not (done and again.compaction_due(NOW_MS))
+        assert not (done and is_due(again, NOW_MS))
         again.compact(NOW_MS)
-        assert not again.compaction_due(NOW_MS)
+        assert not is_due(again, NOW_MS)
         assert view(consume(again)) == expected
         assert len(again.segments) < 7
         assert recovery_findings(open_log(storage, SETTINGS)) == []
@@ -166,7 +168,7 @@ def _garble(storage: MemoryStorage) -> None:
 
 
 def _ahead(storage: MemoryStorage) -> None:
-    write_checkpoint(storage, FOLDER, "cleaner-offset-checkpoint", ["topic 0 99999"])
+    run_steps(storage, checkpoint_steps(storage, FOLDER, "cleaner-offset-checkpoint", ["topic 0 99999"]))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ def test_invalid_cleaner_checkpoint_is_ignored(damage: Callable[[MemoryStorage],
     log = build(storage)
     log.compact(NOW_MS)
     expected = view(consume(log))
-    assert not log.compaction_due(NOW_MS)
+    assert not is_due(log, NOW_MS)
     log.close(NOW_MS)
     damage(storage)
     again = open_log(storage, SETTINGS)

@@ -159,7 +159,9 @@ class World:
             twin.log_end_offset,
         )
         assert log.first_unstable_offset == twin.first_unstable_offset
-        assert [essence(entry) for entry in log.producers()] == [essence(entry) for entry in twin.producers()]
+        assert [essence(entry) for entry in log.producer_state.entries] == [
+            essence(entry) for entry in twin.producer_state.entries
+        ]
         shown, all_shown = consume(log), {record.offset: record for record in consume(twin)}
         assert view(shown) == view(all_shown.values())
         assert all(record == all_shown[record.offset] for record in shown)

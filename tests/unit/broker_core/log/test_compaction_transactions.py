@@ -113,7 +113,7 @@ def test_last_batch_of_a_producer_is_kept_without_its_records(commit: bool) -> N
     write(log, [(b"a", b"x"), (b"b", b"x"), (b"c", b"x")], producer_id=2, epoch=3, sequence=7)
     write(log, [(b"a", b"y"), (b"b", b"y"), (b"c", b"y")])
     roll(log)
-    before = log.producers()
+    before = log.producer_state.entries
     for now_ms in (NOW_MS, LATER_MS, LATER_MS * 2):
         log.compact(now_ms)
         dirty(log)
@@ -123,8 +123,10 @@ def test_last_batch_of_a_producer_is_kept_without_its_records(commit: bool) -> N
     assert marker_offsets(log) == [5]
     for without_snapshots in (False, True):
         again = reopened(storage, without_snapshots=without_snapshots)
-        assert [newest_only(entry) for entry in again.producers()] == [newest_only(entry) for entry in before]
-        assert again.open_transactions() == []
+        assert [newest_only(entry) for entry in again.producer_state.entries] == [
+            newest_only(entry) for entry in before
+        ]
+        assert again.producer_state.open_transactions == []
         duplicate = write(again, [(b"q", b"q")] * 3, producer_id=2, epoch=3, sequence=7)
         assert duplicate.duplicate and duplicate.base_offset == 6
     assert not any(header.record_count == 0 and header.max_timestamp < 0 for header, _ in batches(log))
@@ -156,14 +158,14 @@ def test_marker_of_a_producer_without_other_batches_is_kept() -> None:
     end(log, 1, commit=False, epoch=1, coordinator_epoch=4, version=2)
     write(log, [(b"a", b"1")])
     roll(log)
-    before = log.producers()
+    before = log.producer_state.entries
     assert before[0].batches == ()
     for now_ms in (NOW_MS, LATER_MS, LATER_MS * 2):
         log.compact(now_ms)
         dirty(log)
     assert marker_offsets(log) == [1]
     log.sync()
-    assert reopened(storage, without_snapshots=True).producers() == before
+    assert reopened(storage, without_snapshots=True).producer_state.entries == before
     log.expire_producers(NOW_MS + 10, 5)
     log.compact(LATER_MS * 3)
     dirty(log)
@@ -206,7 +208,7 @@ def test_recovery_never_starts_inside_a_transaction_whose_marker_is_removed() ->
         if name.endswith(".snapshot") and int(name[:20]) >= log.segments.active.base_offset:
             storage.open(f"{FOLDER}/{name}").truncate(3)
     again = reopened(storage)
-    assert again.open_transactions() == []
+    assert again.producer_state.open_transactions == []
     assert again.last_stable_offset == again.log_end_offset
 
 

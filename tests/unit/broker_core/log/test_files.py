@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.errors import DamageError
-from broker_core.log.checkpoints import read_checkpoint, write_checkpoint
+from broker_core.log.checkpoints import checkpoint_steps, read_checkpoint
 from broker_core.log.indexes import (
     AbortedEntry,
     OffsetIndex,
@@ -17,6 +17,7 @@ from broker_core.log.indexes import (
 from broker_core.log.leader_epochs import LeaderEpochs
 from broker_core.log.producer_entry import BatchMetadata, ProducerStateEntry
 from broker_core.log.snapshots import SnapshotFiles, decode_snapshot, encode_snapshot
+from broker_core.ports import run_steps
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import AbortedTransaction
 from tests.support.partition_logs import newest_only
@@ -243,7 +244,7 @@ def test_invalid_index_entries_are_damage(data: str, storage: MemoryStorage) -> 
 
 
 def test_checkpoint_text_matches_kafka(storage: MemoryStorage) -> None:
-    write_checkpoint(storage, "t-0", "c", ["0 0", "3 17"])
+    run_steps(storage, checkpoint_steps(storage, "t-0", "c", ["0 0", "3 17"]))
     assert dict(storage.files()) == {"t-0/c": b"0\n2\n0 0\n3 17\n"}
     assert read_checkpoint(storage, "t-0", "c") == [["0", "0"], ["3", "17"]]
     assert read_checkpoint(storage, "t-0", "d") is None
@@ -297,6 +298,6 @@ def test_leader_epochs_are_truncated_at_both_ends() -> None:
 
 @pytest.mark.parametrize("rows", [["x 1"], ["1"], ["2 0", "1 5"], ["1 5", "2 0"]])
 def test_invalid_leader_epochs_are_refused(rows: list[str], storage: MemoryStorage) -> None:
-    write_checkpoint(storage, "t-0", "leader-epoch-checkpoint", rows)
+    run_steps(storage, checkpoint_steps(storage, "t-0", "leader-epoch-checkpoint", rows))
     with pytest.raises(DamageError):
         LeaderEpochs(storage, "t-0").load()

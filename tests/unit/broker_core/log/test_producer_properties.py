@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.producer_state import SENTINEL, AppendOrigin, Guard, ProducerState
 from broker_core.log.snapshots import decode_snapshot, encode_snapshot
+from broker_core.records.control import ControlType, EndTxnMarker, build_end_txn_marker
 from broker_core.records.header import BatchHeader
 from tests.support.examples import examples
 from tests.support.partition_logs import NOW_MS, batch
@@ -227,16 +228,19 @@ class World:
             assert error.code == verdict
             return
         assert verdict == APPENDED
-        done = self.state.apply_marker(
-            producer_id,
-            epoch,
-            offset=self.offset,
-            aborted=not commit,
+        header = build_end_txn_marker(
+            commit=commit,
+            producer_id=producer_id,
+            producer_epoch=epoch,
             coordinator_epoch=coordinator_epoch,
             timestamp_ms=self.now_ms,
-        )
+        ).header
+        marker = EndTxnMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
+        aborted = self.state.apply_marker(header, self.offset, marker)
         began = self.model.mark(producer_id, epoch, coordinator_epoch, self.now_ms)
-        assert done == (None if began is None else (producer_id, began, self.offset, not commit))
+        still_open = [each.open_since for each in self.model.producers.values() if each.open_since is not None]
+        stable = min(still_open, default=self.offset + 1)
+        assert aborted == (None if began is None or commit else (producer_id, began, self.offset, stable))
         self.offset += 1
 
     def wait(self, waited_ms: int) -> None:

@@ -139,7 +139,7 @@ def assert_equals_brute_force(writer: Writer) -> None:
     undecided = [found.first_offset for found in everything if found.last_offset is None]
     at_start = next((each.base_offset for each in stored if each.last_offset >= log.log_start_offset), log_end)
     assert log.last_stable_offset == min([log_end, *(max(first, at_start) for first in undecided)])
-    assert sorted((found.producer_id, found.first_offset) for found in log.open_transactions()) == sorted(
+    assert sorted((found.producer_id, found.first_offset) for found in log.producer_state.open_transactions) == sorted(
         (found.producer_id, found.first_offset) for found in everything if found.last_offset is None
     )
     aborted = sorted((found[:3] for found in everything if found.commit is False), key=lambda found: found[2] or 0)
@@ -280,7 +280,9 @@ def test_crash_leaves_a_prefix_with_everything_synced(steps: list[Step]) -> None
         writer.keep(log)
         assert_equals_brute_force(writer)
         full = replayed(log)
-        assert [newest_only(entry) for entry in log.producers()] == [newest_only(entry) for entry in full.producers()]
+        assert [newest_only(entry) for entry in log.producer_state.entries] == [
+            newest_only(entry) for entry in full.producer_state.entries
+        ]
         assert log.aborted_transactions() == full.aborted_transactions()
         assert log.leader_epochs.latest == (0 if writer.stored else -1)
         synced = min(synced, log.log_end_offset)

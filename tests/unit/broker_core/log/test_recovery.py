@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_core.log.checkpoints import write_checkpoint
+from broker_core.log.checkpoints import checkpoint_steps
 from broker_core.log.partition_log import PartitionLog
 from broker_core.log.recovery import lacks_log
 from broker_core.log.recovery_table import LogCondition
+from broker_core.ports import run_steps
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.control import build_end_txn_marker
 from broker_core.records.header import assign_offsets
@@ -68,9 +69,11 @@ def assert_same(log: PartitionLog, before: PartitionLog) -> None:
         before.high_watermark,
         before.log_end_offset,
     )
-    assert [newest_only(entry) for entry in log.producers()] == [newest_only(entry) for entry in before.producers()]
+    assert [newest_only(entry) for entry in log.producer_state.entries] == [
+        newest_only(entry) for entry in before.producer_state.entries
+    ]
     assert log.aborted_transactions() == before.aborted_transactions()
-    assert log.open_transactions() == before.open_transactions()
+    assert log.producer_state.open_transactions == before.producer_state.open_transactions
     for offset in range(log.log_start_offset, log.log_end_offset):
         assert log.read(offset, 300, COMMITTED) == before.read(offset, 300, COMMITTED)
     assert log.end_offset_for_epoch(1) == before.end_offset_for_epoch(1)
@@ -284,7 +287,7 @@ def test_flipped_bit_after_the_snapshot_ends_the_log() -> None:
     overwrite(storage, path(active, "log"), lambda data: data[:-1] + b"?")
     log = reopened(storage)
     assert LogCondition.TORN_TAIL in found(log)
-    assert log.open_transactions() == []
+    assert log.producer_state.open_transactions == []
 
 
 def test_segments_after_damage_are_removed() -> None:
@@ -341,7 +344,7 @@ def test_temporary_and_orphaned_files_are_removed() -> None:
 def test_segments_below_the_log_start_offset_are_removed() -> None:
     storage, before = world()
     third = bases(storage, "log")[2]
-    write_checkpoint(storage, FOLDER, "log-start-offset-checkpoint", [f"topic 0 {third + 1}"])
+    run_steps(storage, checkpoint_steps(storage, FOLDER, "log-start-offset-checkpoint", [f"topic 0 {third + 1}"]))
     log = reopened(storage)
     assert found(log) == [LogCondition.SEGMENT_BELOW_LOG_START] * 2 + [LogCondition.SNAPSHOT_STRAY]
     assert log.log_start_offset == third + 1
@@ -352,11 +355,11 @@ def test_segments_below_the_log_start_offset_are_removed() -> None:
 def test_log_start_offset_beyond_the_log_end_is_corrected() -> None:
     storage, before = world()
     start = before.log_end_offset + 5
-    write_checkpoint(storage, FOLDER, "log-start-offset-checkpoint", [f"topic 0 {start}"])
+    run_steps(storage, checkpoint_steps(storage, FOLDER, "log-start-offset-checkpoint", [f"topic 0 {start}"]))
     log = reopened(storage)
     assert LogCondition.LOG_START_AHEAD in found(log)
     assert (log.log_start_offset, log.last_stable_offset, log.log_end_offset) == (start, start, start)
-    assert log.producers() == []
+    assert log.producer_state.entries == []
     assert append(log).base_offset == start
     assert reopened(storage).log_end_offset == start + 1
 
@@ -414,7 +417,7 @@ def test_undecodable_marker_is_reported(storage: MemoryStorage) -> None:
     log = open_log(storage)
     assert found(log) == [LogCondition.MARKER_UNREADABLE, LogCondition.NO_SNAPSHOT]
     assert log.log_end_offset == 3
-    assert [entry.producer_id for entry in log.producers()] == [2]
+    assert [entry.producer_id for entry in log.producer_state.entries] == [2]
 
 
 # Rule C.9/9.
@@ -424,14 +427,14 @@ def test_expired_producers_are_not_loaded(storage: MemoryStorage) -> None:
     produce(log, 2, 0)
     log.close(NOW_MS)
     log = open_log(storage, now_ms=NOW_MS + 1000, producer_expiration_ms=1000)
-    assert [entry.producer_id for entry in log.producers()] == [2]
+    assert [entry.producer_id for entry in log.producer_state.entries] == [2]
 
 
 # Rule C.11/5.
 def test_open_transaction_survives_recovery_and_can_be_ended() -> None:
     storage, _ = world()
     log = reopened(storage)
-    start = log.open_transactions()[0].first_offset
+    start = log.producer_state.open_transactions[0].first_offset
     assert log.last_stable_offset == start
     end(log, 3, commit=False)
     assert log.last_stable_offset == log.log_end_offset

@@ -188,8 +188,8 @@ def described(log: PartitionLog) -> Opened:
     every = range(log.log_start_offset, log.log_end_offset)
     return Opened(
         (log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset),
-        [newest_only(entry) for entry in log.producers()],
-        list(log.open_transactions()),
+        [newest_only(entry) for entry in log.producer_state.entries],
+        list(log.producer_state.open_transactions),
         list(log.aborted_transactions()),
         [log.end_offset_for_epoch(epoch) for epoch in range(4)],
         [log.read(offset, 300, isolation) for offset in every for isolation in (COMMITTED, UNCOMMITTED)],

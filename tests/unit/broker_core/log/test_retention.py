@@ -166,10 +166,10 @@ def test_truncation_reopens_a_transaction_whose_marker_is_removed(log: Partition
     end(log, 1, commit=False)
     produce(log, 2, 0)
     truncate(log, 1)
-    assert [opened.producer_id for opened in log.open_transactions()] == [1]
+    assert [opened.producer_id for opened in log.producer_state.open_transactions] == [1]
     assert log.aborted_transactions() == []
     assert log.last_stable_offset == 0
-    assert [entry.producer_id for entry in log.producers()] == [1]
+    assert [entry.producer_id for entry in log.producer_state.entries] == [1]
     end(log, 1, commit=True)
     assert log.last_stable_offset == 2
 

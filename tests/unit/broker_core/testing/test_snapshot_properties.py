@@ -86,7 +86,7 @@ def _shown(cluster: Cluster) -> dict[str, Any]:
                 if not log.log_end_offset:
                     continue
                 marks = (log.log_start_offset, log.last_stable_offset, log.log_end_offset)
-                opened = [(each.producer_id, each.first_offset) for each in log.open_transactions()]
+                opened = [(each.producer_id, each.first_offset) for each in log.producer_state.open_transactions]
                 shown[f"log {place}"] = (marks, opened, log.aborted_transactions(), list(log.read_journal()))
     return shown
 
