@@ -8,8 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from broker_core.coordinator.transactions.records import TransactionImage, decode_key, decode_value
-from broker_core.coordinator.transactions.states import PREPARED
+from broker_core.coordinator.transactions.records import PREPARED, TransactionImage, decode_key, decode_value
 from broker_core.types import TRANSACTION_STATE_TOPIC, TransactionState
 from tests.history.log_files import AbortedRow, Batch, SegmentFiles
 from tests.support.history.format import FAIL, INVOKE, OK, Key, Op

@@ -11,9 +11,9 @@ from broker_core.broker.marker_writer import MarkerWriter
 from broker_core.coordinator.transactions.completion import MarkerProgress, TransactionCompletion
 from broker_core.coordinator.transactions.conditions import is_exhausted
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
-from broker_core.coordinator.transactions.decision_tables import FENCE, TransitionVerdict
+from broker_core.coordinator.transactions.decision_tables import ENDED, TransitionVerdict
 from broker_core.coordinator.transactions.messages import ProducerIdResult
-from broker_core.coordinator.transactions.states import PREPARED
+from broker_core.coordinator.transactions.records import PREPARED
 from broker_core.coordinator.transactions.store import TransactionEntry
 from broker_core.errors import ErrorCode
 from broker_core.log import producer_state, reading, write_ahead
@@ -48,7 +48,7 @@ def takeover_without_abort() -> Iterator[None]:
     """Let a new owner of an id, or a timeout, end the open transaction without any marker."""
 
     def abort_ongoing(self: TransactionCompletion, entry: TransactionEntry, now_ms: int) -> None:
-        image = FENCE.resolve(
+        image = ENDED.resolve(
             bumps=self._transaction_version() >= 2, exhausted=is_exhausted(entry.image.producer_epoch)
         )
         self._store.write(entry, TransitionVerdict(ErrorCode.NONE, TransactionState.PREPARE_ABORT, image), now_ms)

@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 from broker_core.coordinator.transactions.completion import TransactionCompletion
 from broker_core.coordinator.transactions.coordinator import has_timed_out
-from broker_core.coordinator.transactions.states import PREPARED
+from broker_core.coordinator.transactions.records import PREPARED
 from broker_core.coordinator.transactions.store import TransactionEntry
 from broker_core.log.partition_log import AppendResult, PartitionLog
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition, TransactionEnd

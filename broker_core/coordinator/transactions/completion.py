@@ -9,11 +9,16 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from broker_core.coordinator.transactions.conditions import is_exhausted
-from broker_core.coordinator.transactions.decision_tables import COMPLETE, FENCE, TransitionVerdict
-from broker_core.coordinator.transactions.errors import MarkerAction, completion_action, marker_action
+from broker_core.coordinator.transactions.decision_tables import (
+    COMPLETE,
+    ENDED,
+    MARKER_ACTIONS,
+    RETRIED_COMPLETIONS,
+    MarkerAction,
+    TransitionVerdict,
+)
 from broker_core.coordinator.transactions.messages import MarkerOrder
-from broker_core.coordinator.transactions.records import TransactionImage
-from broker_core.coordinator.transactions.states import PREPARED, is_legal
+from broker_core.coordinator.transactions.records import PREPARED, TransactionImage, is_legal
 from broker_core.coordinator.transactions.store import TransactionEntry, TransactionStore
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import TopicPartition, TransactionEnd, TransactionState
@@ -84,7 +89,7 @@ class MarkerProgress:
         """Handle one partition's answer; an unexpected answer is ignored."""
         if self.in_flight.get(topic_partition) != order_id:
             return
-        action = marker_action(error)
+        action = MARKER_ACTIONS.get(error, MarkerAction.ILLEGAL)
         if action is MarkerAction.DONE:
             del self.in_flight[topic_partition]
         elif action is MarkerAction.RETRY:
@@ -130,7 +135,7 @@ class TransactionCompletion:
     def abort_ongoing(self, entry: TransactionEntry, now_ms: int) -> None:
         """Fence the producer and abort its open transaction (rules A.10); raises as `TransactionStore.write` does."""
         assert is_legal(entry.image.state, TransactionState.PREPARE_EPOCH_FENCE), entry.image.state
-        image = FENCE.resolve(
+        image = ENDED.resolve(
             bumps=self._transaction_version() >= 2, exhausted=is_exhausted(entry.image.producer_epoch)
         )
         self._store.write(entry, TransitionVerdict(ErrorCode.NONE, TransactionState.PREPARE_ABORT, image), now_ms)
@@ -220,7 +225,7 @@ class TransactionCompletion:
         try:
             self._store.write(entry, verdict, now_ms)
         except KafkaError as error:
-            if completion_action(error.code) is MarkerAction.RETRY:
+            if error.code in RETRIED_COMPLETIONS:
                 progress.completion_due_ms = now_ms + RETRY_BACKOFF_MS
                 return
             logger.warning(

@@ -4,8 +4,7 @@ from enum import Enum, auto
 from typing import Final
 
 from broker_core.coordinator.transactions.messages import InitProducerId
-from broker_core.coordinator.transactions.records import TransactionImage
-from broker_core.coordinator.transactions.states import PREPARED
+from broker_core.coordinator.transactions.records import PREPARED, TransactionImage
 from broker_core.types import FENCING_EPOCH, LAST_CLIENT_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity
 
 

@@ -24,17 +24,16 @@ from broker_core.coordinator.transactions.conditions import (
 )
 from broker_core.coordinator.transactions.decision_tables import (
     ADD,
-    BUMP,
     END_V1,
     END_V2,
+    ENDED,
     INIT,
     INIT_REQUEST,
     VERIFY,
     AnsweredIdentity,
 )
 from broker_core.coordinator.transactions.messages import InitProducerId, ProducerIdResult, TransactionList
-from broker_core.coordinator.transactions.records import TransactionImage, encode_key
-from broker_core.coordinator.transactions.states import BY_LABEL, EXPIRABLE
+from broker_core.coordinator.transactions.records import BY_LABEL, IDLE, TransactionImage, encode_key
 from broker_core.coordinator.transactions.store import TransactionEntry, TransactionStore
 from broker_core.coordinator.transactions.transitions import fresh_image
 from broker_core.errors import ErrorCode, KafkaError
@@ -264,7 +263,9 @@ class TransactionCoordinator:
             if verdict.image is None:
                 return _answer(verdict.answer, entry.image)
             if bumps:
-                verdict = verdict._replace(image=BUMP.resolve(exhausted=is_exhausted(entry.image.producer_epoch)))
+                verdict = verdict._replace(
+                    image=ENDED.resolve(bumps=True, exhausted=is_exhausted(entry.image.producer_epoch))
+                )
             written = self.store.write(entry, verdict, now_ms)
             self.completion.send_markers(entry, now_ms)
         except KafkaError as error:
@@ -345,7 +346,7 @@ class TransactionCoordinator:
                 entry.transactional_id
                 for entry in led.entries.values()
                 if not led.loading
-                and entry.image.state in EXPIRABLE
+                and entry.image.state in IDLE
                 and entry.image.update_ms <= now_ms - self._config.transactional_id_expiration_ms
             ]
             for batch in tombstone_batches(expired, self.store.max_batch_bytes(number)):

@@ -1,8 +1,8 @@
 """The decision tables of the transaction coordinator (rules A.5 to A.10).
 
 Each table gives one verdict for every stored state and every fact of a request: the error to answer or, without
-an error, the next state, the image to record and the identity to answer. The order in which Kafka
-evaluates its conditions is expressed by what each row excludes, so no row depends on its place.
+an error, the next state, the image to record and the identity to answer. Rows of an ordered table are in the
+order in which Kafka evaluates its conditions.
 """
 
 from collections.abc import Hashable
@@ -10,7 +10,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from broker_core.coordinator.transactions.conditions import Claim, Expectation, IdForm, TwoPhase
-from broker_core.coordinator.transactions.states import IDLE, PERSISTED, PREPARED
+from broker_core.coordinator.transactions.records import IDLE, PERSISTED, PREPARED
 from broker_core.decision_table import Row, Table
 from broker_core.errors import ErrorCode
 from broker_core.types import TransactionState
@@ -30,8 +30,6 @@ class Image(Enum):
     PREPARE_BUMPED = auto()
     PREPARE_OVERFLOWED = auto()
     FENCE = auto()
-    FENCE_BUMPED = auto()
-    FENCE_OVERFLOWED = auto()
     COMPLETE = auto()
     COMPLETE_ROTATED = auto()
 
@@ -144,9 +142,10 @@ VERIFY: Final = Table[ErrorCode](
 )
 
 
-def _end_v1(rule: str, state: _S, commit: Hashable, verdict: TransitionVerdict) -> Row[TransitionVerdict]:
-    """Return a row of rules A.8 V1 for a request with the stored identity."""
-    return Row(rule, {"pending": False, "claim": _MINE, "state": state, "commit": commit}, verdict)
+def _end(
+    rule: str, state: Hashable, claims: Hashable, commit: Hashable, verdict: TransitionVerdict
+) -> Row[TransitionVerdict]:
+    return Row(rule, {"state": state, "claim": claims, "commit": commit}, verdict)
 
 
 # Rules A.8 V1: the path of EndTxn up to version 4.
@@ -157,47 +156,24 @@ END_V1: Final = Table[TransitionVerdict](
         # Only here, Kafka checks the identity before it checks whether a transition is pending.
         Row("A.8 V1/3", {"claim": _WRONG_ID}, TransitionVerdict(_E.INVALID_PRODUCER_ID_MAPPING)),
         Row("A.8 V1/4", {"claim": _WRONG_EPOCH}, TransitionVerdict(_E.PRODUCER_FENCED)),
-        Row("A.8 V1/5", {"claim": _MINE, "pending": True}, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)),
-        _end_v1("A.8 V1/6 commit", _S.ONGOING, True, TransitionVerdict(_E.NONE, _S.PREPARE_COMMIT, Image.PREPARE)),
-        _end_v1("A.8 V1/6 abort", _S.ONGOING, False, TransitionVerdict(_E.NONE, _S.PREPARE_ABORT, Image.PREPARE)),
-        _end_v1("A.8 V1/7 commit", _S.COMPLETE_COMMIT, True, _OK),
-        _end_v1("A.8 V1/7 abort", _S.COMPLETE_ABORT, False, _OK),
-        _end_v1("A.8 V1/8 commit", _S.COMPLETE_ABORT, True, TransitionVerdict(_E.INVALID_TXN_STATE)),
-        _end_v1("A.8 V1/8 abort", _S.COMPLETE_COMMIT, False, TransitionVerdict(_E.INVALID_TXN_STATE)),
-        _end_v1("A.8 V1/9 commit", _S.PREPARE_COMMIT, True, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)),
-        _end_v1("A.8 V1/9 abort", _S.PREPARE_ABORT, False, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)),
-        _end_v1("A.8 V1/10 commit", _S.PREPARE_ABORT, True, TransitionVerdict(_E.INVALID_TXN_STATE)),
-        _end_v1("A.8 V1/10 abort", _S.PREPARE_COMMIT, False, TransitionVerdict(_E.INVALID_TXN_STATE)),
-        _end_v1("A.8 V1/11", _S.EMPTY, _FLAG, TransitionVerdict(_E.INVALID_TXN_STATE)),
+        Row("A.8 V1/5", {"pending": True}, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)),
+        _end("A.8 V1/6 commit", _S.ONGOING, _MINE, True, TransitionVerdict(_E.NONE, _S.PREPARE_COMMIT, Image.PREPARE)),
+        _end("A.8 V1/6 abort", _S.ONGOING, _MINE, False, TransitionVerdict(_E.NONE, _S.PREPARE_ABORT, Image.PREPARE)),
+        _end("A.8 V1/7 commit", _S.COMPLETE_COMMIT, _MINE, True, _OK),
+        _end("A.8 V1/7 abort", _S.COMPLETE_ABORT, _MINE, False, _OK),
+        _end("A.8 V1/8 commit", _S.COMPLETE_ABORT, _MINE, True, TransitionVerdict(_E.INVALID_TXN_STATE)),
+        _end("A.8 V1/8 abort", _S.COMPLETE_COMMIT, _MINE, False, TransitionVerdict(_E.INVALID_TXN_STATE)),
+        _end("A.8 V1/9 commit", _S.PREPARE_COMMIT, _MINE, True, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)),
+        _end("A.8 V1/9 abort", _S.PREPARE_ABORT, _MINE, False, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)),
+        _end("A.8 V1/10 commit", _S.PREPARE_ABORT, _MINE, True, TransitionVerdict(_E.INVALID_TXN_STATE)),
+        _end("A.8 V1/10 abort", _S.PREPARE_COMMIT, _MINE, False, TransitionVerdict(_E.INVALID_TXN_STATE)),
+        _end("A.8 V1/11", _S.EMPTY, _MINE, _FLAG, TransitionVerdict(_E.INVALID_TXN_STATE)),
     ],
+    ordered=True,
 )
 
 _RETRY: Final = (Claim.PREVIOUS, Claim.OVERFLOW)
 _REPEATED_ANSWER: Final = TransitionVerdict(_E.NONE, answer=AnsweredIdentity.STORED)
-
-# Rules A.8 epochs: the claims that are not fenced, by state.
-V2_ACCEPTED: Final[dict[TransactionState, frozenset[Claim]]] = {
-    _S.EMPTY: frozenset({_MINE}),
-    _S.ONGOING: frozenset({_MINE}),
-    _S.PREPARE_COMMIT: frozenset({Claim.PREVIOUS}),
-    _S.PREPARE_ABORT: frozenset({Claim.PREVIOUS}),
-    _S.COMPLETE_COMMIT: frozenset({_MINE, *_RETRY}),
-    _S.COMPLETE_ABORT: frozenset({_MINE, *_RETRY}),
-}
-
-
-def _end_v2(
-    rule: str, state: _S, claims: Hashable, commit: Hashable, verdict: TransitionVerdict
-) -> Row[TransitionVerdict]:
-    """Return a row of rules A.8 V2 for claims that the epoch-accept table accepts."""
-    return Row(rule, {"pending": False, "state": state, "claim": claims, "commit": commit}, verdict)
-
-
-def _fenced_v2(state: TransactionState) -> Row[TransitionVerdict]:
-    """Return the row of rules A.8 V2 that fences claims the epoch-accept table does not list."""
-    fenced = frozenset(Claim) - V2_ACCEPTED[state] - {Claim.FOREIGN}
-    when = {"pending": False, "state": state, "claim": fenced}
-    return Row(f"A.8 V2/4 {state.label}", when, TransitionVerdict(_E.PRODUCER_FENCED))
 
 
 def _bumping(next_state: TransactionState) -> TransitionVerdict:
@@ -210,49 +186,37 @@ END_V2: Final = Table[TransitionVerdict](
     {"state": _STATES, "pending": _FLAG, "claim": tuple(Claim), "commit": _FLAG},
     [
         Row("A.8 V2/2", {"pending": True}, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)),
-        Row("A.8 V2/3", {"pending": False, "claim": Claim.FOREIGN}, TransitionVerdict(_E.INVALID_PRODUCER_ID_MAPPING)),
-        *(_fenced_v2(state) for state in _STATES),
-        _end_v2("A.8 V2/5 commit", _S.ONGOING, _MINE, True, _bumping(_S.PREPARE_COMMIT)),
-        _end_v2("A.8 V2/5 abort", _S.ONGOING, _MINE, False, _bumping(_S.PREPARE_ABORT)),
-        _end_v2("A.8 V2/6", _S.EMPTY, _MINE, False, _bumping(_S.PREPARE_ABORT)),
-        _end_v2("A.8 V2/7", _S.EMPTY, _MINE, True, TransitionVerdict(_E.INVALID_TXN_STATE)),
-        _end_v2("A.8 V2/8", _S.PREPARE_COMMIT, Claim.PREVIOUS, True, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)),
-        _end_v2("A.8 V2/8 other", _S.PREPARE_COMMIT, Claim.PREVIOUS, False, TransitionVerdict(_E.INVALID_TXN_STATE)),
-        _end_v2(
-            "A.8 V2/8 abort", _S.PREPARE_ABORT, Claim.PREVIOUS, False, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)
-        ),
-        _end_v2(
-            "A.8 V2/8 abort other", _S.PREPARE_ABORT, Claim.PREVIOUS, True, TransitionVerdict(_E.INVALID_TXN_STATE)
-        ),
-        _end_v2("A.8 V2/9", _S.COMPLETE_COMMIT, _RETRY, True, _REPEATED_ANSWER),
-        _end_v2("A.8 V2/10", _S.COMPLETE_COMMIT, _MINE, True, TransitionVerdict(_E.INVALID_TXN_STATE)),
-        _end_v2("A.8 V2/11 retry", _S.COMPLETE_COMMIT, _RETRY, False, TransitionVerdict(_E.INVALID_TXN_STATE)),
-        _end_v2("A.8 V2/11", _S.COMPLETE_COMMIT, _MINE, False, _bumping(_S.PREPARE_ABORT)),
-        _end_v2("A.8 V2/12 retry", _S.COMPLETE_ABORT, _RETRY, False, _REPEATED_ANSWER),
-        _end_v2("A.8 V2/12", _S.COMPLETE_ABORT, _MINE, False, _bumping(_S.PREPARE_ABORT)),
-        _end_v2("A.8 V2/13", _S.COMPLETE_ABORT, (_MINE, *_RETRY), True, TransitionVerdict(_E.INVALID_TXN_STATE)),
+        Row("A.8 V2/3", {"claim": Claim.FOREIGN}, TransitionVerdict(_E.INVALID_PRODUCER_ID_MAPPING)),
+        _end("A.8 V2/5 commit", _S.ONGOING, _MINE, True, _bumping(_S.PREPARE_COMMIT)),
+        _end("A.8 V2/5 abort", _S.ONGOING, _MINE, False, _bumping(_S.PREPARE_ABORT)),
+        _end("A.8 V2/6", _S.EMPTY, _MINE, False, _bumping(_S.PREPARE_ABORT)),
+        _end("A.8 V2/7", _S.EMPTY, _MINE, True, TransitionVerdict(_E.INVALID_TXN_STATE)),
+        _end("A.8 V2/8", _S.PREPARE_COMMIT, Claim.PREVIOUS, True, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)),
+        _end("A.8 V2/8 abort", _S.PREPARE_ABORT, Claim.PREVIOUS, False, TransitionVerdict(_E.CONCURRENT_TRANSACTIONS)),
+        _end("A.8 V2/8 other", PREPARED, Claim.PREVIOUS, _FLAG, TransitionVerdict(_E.INVALID_TXN_STATE)),
+        _end("A.8 V2/9", _S.COMPLETE_COMMIT, _RETRY, True, _REPEATED_ANSWER),
+        _end("A.8 V2/10", _S.COMPLETE_COMMIT, _MINE, True, TransitionVerdict(_E.INVALID_TXN_STATE)),
+        _end("A.8 V2/11 retry", _S.COMPLETE_COMMIT, _RETRY, False, TransitionVerdict(_E.INVALID_TXN_STATE)),
+        _end("A.8 V2/11", _S.COMPLETE_COMMIT, _MINE, False, _bumping(_S.PREPARE_ABORT)),
+        _end("A.8 V2/12 retry", _S.COMPLETE_ABORT, _RETRY, False, _REPEATED_ANSWER),
+        _end("A.8 V2/12", _S.COMPLETE_ABORT, _MINE, False, _bumping(_S.PREPARE_ABORT)),
+        _end("A.8 V2/13", _S.COMPLETE_ABORT, (_MINE, *_RETRY), True, TransitionVerdict(_E.INVALID_TXN_STATE)),
+        # Rules A.8 epochs: the claims above are not fenced.
+        Row("A.8 V2/4", {}, TransitionVerdict(_E.PRODUCER_FENCED)),
     ],
+    ordered=True,
 )
 
-# Rules A.9: the identity after the end of a transaction: the next epoch, or a new producer id.
-BUMP: Final = Table[Image](
-    "epoch bump on end",
-    {"exhausted": _FLAG},
-    [
-        Row("A.9/1 normal", {"exhausted": False}, Image.PREPARE_BUMPED),
-        Row("A.9/1 overflow", {"exhausted": True}, Image.PREPARE_OVERFLOWED),
-    ],
-)
-
-# Rules A.10: how the broker itself ends a transaction. A bump that overflows rotates as trunk does (KAFKA-20090):
-# the releases before it store the fencing epoch as the id's own, and would return it to a retrying client.
-FENCE: Final = Table[Image](
-    "abort by the broker",
+# Rules A.9/1 and A.10: the identity after the end of a transaction, by its client or by the broker itself: the next
+# epoch, or a new producer id. A bump by the broker that overflows rotates as trunk does (KAFKA-20090): the releases
+# before it store the fencing epoch as the id's own, and would return it to a retrying client.
+ENDED: Final = Table[Image](
+    "identity after the end",
     {"bumps": _FLAG, "exhausted": _FLAG},
     [
         Row("A.10/1", {"bumps": False}, Image.FENCE),
-        Row("A.10/2", {"bumps": True, "exhausted": False}, Image.FENCE_BUMPED),
-        Row("A.10/3", {"bumps": True, "exhausted": True}, Image.FENCE_OVERFLOWED),
+        Row("A.9/1 normal, A.10/2", {"bumps": True, "exhausted": False}, Image.PREPARE_BUMPED),
+        Row("A.9/1 overflow, A.10/3", {"bumps": True, "exhausted": True}, Image.PREPARE_OVERFLOWED),
     ],
 )
 
@@ -270,3 +234,47 @@ COMPLETE: Final = Table[TransitionVerdict](
         for image in (Image.COMPLETE, Image.COMPLETE_ROTATED)
     ],
 )
+
+# Rules A.3: the client's error if the state log refuses the record; other errors are passed on unchanged.
+APPEND_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {
+    _E.UNKNOWN_TOPIC_OR_PARTITION: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_ENOUGH_REPLICAS: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.REQUEST_TIMED_OUT: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_LEADER_OR_FOLLOWER: _E.NOT_COORDINATOR,
+    _E.KAFKA_STORAGE_ERROR: _E.NOT_COORDINATOR,
+    _E.MESSAGE_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
+    _E.RECORD_LIST_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
+}
+
+
+class MarkerAction(Enum):
+    """The action for a partition after the answer to its marker."""
+
+    DONE = auto()
+    RETRY = auto()
+    CANCEL = auto()
+    ILLEGAL = auto()
+
+
+# Rules A.13 sender: an answer that is not listed is ILLEGAL. A lost connection counts as NETWORK_EXCEPTION.
+MARKER_ACTIONS: Final[dict[ErrorCode, MarkerAction]] = {
+    _E.NONE: MarkerAction.DONE,
+    _E.UNSUPPORTED_FOR_MESSAGE_FORMAT: MarkerAction.DONE,
+    _E.UNSUPPORTED_VERSION: MarkerAction.DONE,
+    _E.UNKNOWN_TOPIC_OR_PARTITION: MarkerAction.RETRY,
+    _E.NOT_LEADER_OR_FOLLOWER: MarkerAction.RETRY,
+    _E.REQUEST_TIMED_OUT: MarkerAction.RETRY,
+    _E.NETWORK_EXCEPTION: MarkerAction.RETRY,
+    _E.NOT_ENOUGH_REPLICAS: MarkerAction.RETRY,
+    _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: MarkerAction.RETRY,
+    _E.KAFKA_STORAGE_ERROR: MarkerAction.RETRY,
+    _E.INVALID_PRODUCER_EPOCH: MarkerAction.CANCEL,
+    _E.TRANSACTION_COORDINATOR_FENCED: MarkerAction.CANCEL,
+}
+
+# Rules A.13 completion: after these refusals of the completion record (as mapped by rules A.3) it is tried again. After
+# another one the transaction stays prepared: its new coordinator, or the next load here, sends the markers again. After
+# NOT_COORDINATOR Kafka waits for that, too, because it moves the leaders away from a failed disk. Here a disk may only
+# have been full, and no load would follow; a coordinator that has resigned drops its markers and does not try again.
+RETRIED_COMPLETIONS: Final = frozenset({_E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR})

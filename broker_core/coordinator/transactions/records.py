@@ -1,4 +1,4 @@
-"""The records of `__transaction_state` (rules B.1): one key, two versions of value.
+"""The states of a transaction, and the records of `__transaction_state` (rules B.1): one key, two versions of value.
 
 Version 1 is flexible, and the only one with fields for the producer ids before and after a
 rotation and for the client's transaction version. Version 0 is written at transaction.version 0, but never
@@ -13,11 +13,36 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from broker_core.coordinator.record_fields import FieldReader, compact_int32s, compact_length, compact_string, string
-from broker_core.coordinator.transactions.states import PERSISTED
 from broker_core.errors import DamageError
 from broker_core.types import NO_PRODUCER_ID, NO_TIMESTAMP, ProducerIdentity, TopicPartition, TransactionState
 
 logger = logging.getLogger(__name__)
+
+# The legal transitions between the states of a transaction, by the state after it, and groups of states (rules A.2).
+_S = TransactionState
+PREDECESSORS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
+    _S.EMPTY: frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}),
+    _S.ONGOING: frozenset({_S.EMPTY, _S.ONGOING, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}),
+    _S.PREPARE_COMMIT: frozenset({_S.ONGOING}),
+    # From the idle states only with transactions V2, which may abort an empty transaction.
+    _S.PREPARE_ABORT: frozenset({_S.ONGOING, _S.PREPARE_EPOCH_FENCE, _S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}),
+    _S.COMPLETE_COMMIT: frozenset({_S.PREPARE_COMMIT}),
+    _S.COMPLETE_ABORT: frozenset({_S.PREPARE_ABORT}),
+    _S.DEAD: frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}),
+    _S.PREPARE_EPOCH_FENCE: frozenset({_S.ONGOING}),
+}
+
+# A fence is an intermediate step to PREPARE_ABORT and a dead id is a tombstone: neither state is written.
+PERSISTED: Final = frozenset(_S) - {_S.DEAD, _S.PREPARE_EPOCH_FENCE}
+IDLE: Final = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
+PREPARED: Final = frozenset({_S.PREPARE_COMMIT, _S.PREPARE_ABORT})
+BY_LABEL: Final = {state.label: state for state in _S}
+
+
+def is_legal(old: TransactionState, new: TransactionState) -> bool:
+    return old in PREDECESSORS[new]
+
+
 KEY_TYPE: Final = 0
 _PREVIOUS_ID_TAG: Final = 0
 _NEXT_ID_TAG: Final = 1

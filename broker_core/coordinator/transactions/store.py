@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker_core.coordinator.journal import Journal, JournalEntry, JournalRecord
-from broker_core.coordinator.transactions.decision_tables import TransitionVerdict
-from broker_core.coordinator.transactions.errors import append_error
+from broker_core.coordinator.transactions.decision_tables import APPEND_ERRORS, TransitionVerdict
 from broker_core.coordinator.transactions.records import (
     TransactionImage,
     as_stored,
@@ -126,13 +125,13 @@ class TransactionStore:
         """Append a tombstone for each id, all in one batch, and replay them; raises as `write` does."""
         self._append(partition, [JournalRecord(encode_key(one), None) for one in transactional_ids], now_ms)
         for one in transactional_ids:
-            _remove(self.led[partition], one)
+            self.led[partition].entries.pop(one, None)
 
     def _append(self, partition: int, records: Sequence[JournalRecord], now_ms: int) -> None:
         try:
             self._journal.append(partition, self.led[partition].coordinator_epoch, records, now_ms)
         except KafkaError as error:
-            raise KafkaError(append_error(error.code), error.message) from error
+            raise KafkaError(APPEND_ERRORS.get(error.code, error.code), error.message) from error
 
     def replay(self, partition: int, entry: JournalEntry) -> None:
         """Apply one loaded record to the state.
@@ -148,7 +147,7 @@ class TransactionStore:
         if transactional_id is None:
             return
         if entry.value is None:
-            _remove(self.led[partition], transactional_id)
+            self.led[partition].entries.pop(transactional_id, None)
             return
         image = decode_value(entry.value)
         if image is None:
@@ -194,15 +193,10 @@ class TransactionStore:
 
 
 def _apply(led: StatePartition, transactional_id: str, image: TransactionImage) -> TransactionEntry:
-    """Change the state of an id to a recorded image; only this and `_remove` change it."""
+    """Change the state of an id to a recorded image; only this and tombstones change it."""
     found = led.entries.get(transactional_id)
     if found is None:
         found = led.entries[transactional_id] = TransactionEntry(transactional_id, image)
     found.image = image
     found.last_producer_epoch = NO_PRODUCER_EPOCH
     return found
-
-
-def _remove(led: StatePartition, transactional_id: str) -> None:
-    """Remove an id, for a recorded tombstone."""
-    led.entries.pop(transactional_id, None)

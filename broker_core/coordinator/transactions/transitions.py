@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from broker_core.coordinator.transactions.decision_tables import Image
-from broker_core.coordinator.transactions.records import TransactionImage
-from broker_core.coordinator.transactions.states import IDLE, PREPARED, is_legal
+from broker_core.coordinator.transactions.records import IDLE, PREPARED, TransactionImage, is_legal
 from broker_core.types import (
     FENCING_EPOCH,
     LAST_CLIENT_EPOCH,
@@ -86,10 +85,6 @@ def _bump(change: Change, last_producer_epoch: int) -> TransactionDraft:
     return _emptied(change, change.stored.producer_id, change.stored.producer_epoch + 1, last_producer_epoch)
 
 
-def _repeat(change: Change) -> TransactionDraft:
-    return _emptied(change, change.stored.producer_id, change.stored.producer_epoch, change.last_producer_epoch)
-
-
 def _add(change: Change, before: frozenset[TopicPartition], start_ms: int) -> TransactionDraft:
     image = change.image(
         partitions=before | change.partitions,
@@ -97,10 +92,6 @@ def _add(change: Change, before: frozenset[TopicPartition], start_ms: int) -> Tr
         client_transaction_version=change.client_transaction_version,
     )
     return TransactionDraft(image, change.last_producer_epoch)
-
-
-def _prepare(change: Change) -> TransactionDraft:
-    return TransactionDraft(change.image(client_transaction_version=0), change.last_producer_epoch)
 
 
 def _prepare_at(change: Change, producer_epoch: int, next_producer_id: int) -> TransactionDraft:
@@ -117,22 +108,10 @@ def _prepare_at(change: Change, producer_epoch: int, next_producer_id: int) -> T
     return TransactionDraft(image, change.stored.producer_epoch)
 
 
-def _prepare_bumped(change: Change) -> TransactionDraft:
-    return _prepare_at(change, change.stored.producer_epoch + 1, NO_PRODUCER_ID)
-
-
-def _prepare_overflowed(change: Change) -> TransactionDraft:
-    return _prepare_at(change, FENCING_EPOCH, change.fresh_producer_id())
-
-
 def _fence(change: Change) -> TransactionDraft:
     fenced = min(change.stored.producer_epoch + 1, FENCING_EPOCH)
     image = change.image(producer_epoch=fenced, client_transaction_version=0)
     return TransactionDraft(image, NO_PRODUCER_EPOCH)
-
-
-def _complete(change: Change) -> TransactionDraft:
-    return TransactionDraft(change.image(partitions=frozenset()), change.last_producer_epoch)
 
 
 def _complete_rotated(change: Change) -> TransactionDraft:
@@ -143,20 +122,22 @@ def _complete_rotated(change: Change) -> TransactionDraft:
 BUILDERS: Final[dict[Image, Callable[[Change], TransactionDraft]]] = {
     Image.BUMP: lambda change: _bump(change, NO_PRODUCER_EPOCH),
     Image.BUMP_REMEMBERING: lambda change: _bump(change, change.stored.producer_epoch),
-    Image.REPEAT: _repeat,
+    Image.REPEAT: lambda change: _emptied(
+        change, change.stored.producer_id, change.stored.producer_epoch, change.last_producer_epoch
+    ),
     Image.ROTATE: lambda change: _emptied(change, change.fresh_producer_id(), 0, NO_PRODUCER_EPOCH),
     Image.ROTATE_REMEMBERING: lambda change: _emptied(
         change, change.fresh_producer_id(), 0, change.stored.producer_epoch
     ),
     Image.BEGIN: lambda change: _add(change, frozenset(), change.now_ms),
     Image.EXTEND: lambda change: _add(change, change.stored.partitions, change.stored.start_ms),
-    Image.PREPARE: _prepare,
-    Image.PREPARE_BUMPED: _prepare_bumped,
-    Image.PREPARE_OVERFLOWED: _prepare_overflowed,
+    Image.PREPARE: lambda change: TransactionDraft(
+        change.image(client_transaction_version=0), change.last_producer_epoch
+    ),
+    Image.PREPARE_BUMPED: lambda change: _prepare_at(change, change.stored.producer_epoch + 1, NO_PRODUCER_ID),
+    Image.PREPARE_OVERFLOWED: lambda change: _prepare_at(change, FENCING_EPOCH, change.fresh_producer_id()),
     Image.FENCE: _fence,
-    Image.FENCE_BUMPED: _prepare_bumped,
-    Image.FENCE_OVERFLOWED: _prepare_overflowed,
-    Image.COMPLETE: _complete,
+    Image.COMPLETE: lambda change: TransactionDraft(change.image(partitions=frozenset()), change.last_producer_epoch),
     Image.COMPLETE_ROTATED: _complete_rotated,
 }
 
@@ -175,10 +156,6 @@ def build(image: Image, change: Change) -> TransactionDraft:
 def fresh_image(producer_id: int, now_ms: int) -> TransactionImage:
     """Return the image of a transactional id that was not used yet (rules A.1)."""
     return TransactionImage(producer_id, NO_PRODUCER_EPOCH, 0, TransactionState.EMPTY, frozenset(), now_ms)
-
-
-def _same_identity(old: TransactionImage, new: TransactionImage) -> bool:
-    return new.producer_id == old.producer_id and new.producer_epoch == old.producer_epoch
 
 
 def _epoch_moves_on(old: TransactionImage, new: TransactionImage) -> bool:
@@ -205,7 +182,7 @@ STEP_RULES: Final[tuple[_Rule, ...]] = (
     ("legal step", _ANY, lambda old, new: is_legal(old.state, new.state)),
     # The other states' rules of the identity say more.
     ("epoch moves on", _EMPTY | PREPARED, _epoch_moves_on),
-    ("same identity", _ONGOING, _same_identity),
+    ("same identity", _ONGOING, lambda old, new: new.identity == old.identity),
     ("same timeout", _ANY - _EMPTY, lambda old, new: new.timeout_ms == old.timeout_ms),
     ("partitions only grow", _ONGOING, lambda old, new: new.partitions >= old.partitions),
     ("same partitions", PREPARED, lambda old, new: new.partitions == old.partitions),

@@ -5,8 +5,7 @@ from broker_core.coordinator.journal import JournalRecord
 from broker_core.coordinator.producer_ids import ProducerIds
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
 from broker_core.coordinator.transactions.messages import InitProducerId, MarkerOrder, ProducerIdResult
-from broker_core.coordinator.transactions.records import TransactionImage, decode_value, encode_key, encode_value
-from broker_core.coordinator.transactions.states import IDLE
+from broker_core.coordinator.transactions.records import IDLE, TransactionImage, decode_value, encode_key, encode_value
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
 from tests.support.broker_core.memory_journal import MemoryJournal

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.coordinator.transactions.records import TransactionImage, encode_key, encode_value
-from broker_core.coordinator.transactions.states import PERSISTED
+from broker_core.coordinator.transactions.records import PERSISTED, TransactionImage, encode_key, encode_value
 from broker_core.errors import ErrorCode, InvalidBatch
 from broker_core.log.partition_log import PartitionLog
 from broker_core.log.producer_state import AppendOrigin

@@ -13,21 +13,22 @@ import pytest
 from broker_core.coordinator.transactions.conditions import Claim, Expectation, IdForm, TwoPhase
 from broker_core.coordinator.transactions.decision_tables import (
     ADD,
-    BUMP,
+    APPEND_ERRORS,
     COMPLETE,
     END_V1,
     END_V2,
-    FENCE,
+    ENDED,
     INIT,
     INIT_REQUEST,
-    V2_ACCEPTED,
+    MARKER_ACTIONS,
+    RETRIED_COMPLETIONS,
     VERIFY,
     AnsweredIdentity,
     Image,
+    MarkerAction,
     TransitionVerdict,
 )
-from broker_core.coordinator.transactions.errors import MarkerAction, append_error, completion_action, marker_action
-from broker_core.coordinator.transactions.states import PERSISTED, is_legal
+from broker_core.coordinator.transactions.records import PERSISTED, is_legal
 from broker_core.decision_table import Row, Table
 from broker_core.errors import ErrorCode
 from broker_core.types import TransactionState
@@ -192,14 +193,10 @@ def accepted_v2(state: TransactionState, claim: Claim) -> bool:
     return claim in (Claim.CURRENT, Claim.PREVIOUS, Claim.OVERFLOW)
 
 
-def bump(case: Case) -> Image:
-    return Image.PREPARE_OVERFLOWED if case["exhausted"] else Image.PREPARE_BUMPED  # A.9/1
-
-
-def fence(case: Case) -> Image:
+def ended(case: Case) -> Image:
     if not case["bumps"]:
         return Image.FENCE  # A.10/1
-    return Image.FENCE_OVERFLOWED if case["exhausted"] else Image.FENCE_BUMPED  # A.10/2, A.10/3
+    return Image.PREPARE_OVERFLOWED if case["exhausted"] else Image.PREPARE_BUMPED  # A.9/1, A.10/2, A.10/3
 
 
 def complete(case: Case) -> TransitionVerdict:
@@ -214,8 +211,7 @@ RULES: list[tuple[Table[Any], Callable[[Case], Any]]] = [
     (VERIFY, verify),
     (END_V1, end_v1),
     (END_V2, end_v2),
-    (BUMP, bump),
-    (FENCE, fence),
+    (ENDED, ended),
     (COMPLETE, complete),
 ]
 
@@ -268,7 +264,10 @@ def test_all_numbered_rows_of_the_rules_exist() -> None:
 # Rules A.8 epochs/1, A.8 epochs/2 and A.8 epochs/3.
 @pytest.mark.parametrize(("state", "claim"), list(product(sorted(PERSISTED), Claim)))
 def test_a_8_the_epochs_accepted_under_v2(state: TransactionState, claim: Claim) -> None:
-    assert (claim in V2_ACCEPTED[state]) is accepted_v2(state, claim)
+    refusals = {E.PRODUCER_FENCED, E.INVALID_PRODUCER_ID_MAPPING}
+    for commit in (False, True):
+        error = END_V2.resolve(state=state, pending=False, claim=claim, commit=commit).error
+        assert (error not in refusals) is accepted_v2(state, claim)
 
 
 @pytest.mark.parametrize("state", [DEAD, FENCED])
@@ -298,13 +297,18 @@ def test_ambiguous_or_incomplete_table_is_rejected() -> None:
 # Rules A.3/1, A.3/2, A.3/3 and A.3/4.
 def test_a_3_append_errors() -> None:
     translated = {3: 15, 19: 15, 20: 15, 7: 15, 6: 16, 56: 16, 10: -1, 18: -1}
-    assert {code: append_error(code) for code in ErrorCode} == {code: translated.get(code, code) for code in ErrorCode}
+    assert {code: APPEND_ERRORS.get(code, code) for code in ErrorCode} == {
+        code: translated.get(code, code) for code in ErrorCode
+    }
 
 
 # Rules A.13 sender/1, A.13 sender/2, A.13 sender/3, A.13 sender/4 and A.13 sender/5.
 def test_a_13_marker_responses() -> None:
     done, retry, cancel = {0, 43, 35}, {3, 6, 7, 19, 20, 56, 13}, {47, 52}
-    found = {action: {code for code in ErrorCode if marker_action(code) is action} for action in MarkerAction}
+    found = {
+        action: {code for code in ErrorCode if MARKER_ACTIONS.get(code, MarkerAction.ILLEGAL) is action}
+        for action in MarkerAction
+    }
     others = set(ErrorCode) - done - retry - cancel
     assert found == {
         MarkerAction.DONE: done,
@@ -316,6 +320,4 @@ def test_a_13_marker_responses() -> None:
 
 # Rules A.13 completion/2 and A.13 completion/3.
 def test_a_13_refused_completions() -> None:
-    known = {15: MarkerAction.RETRY, 16: MarkerAction.RETRY, 14: MarkerAction.CANCEL}
-    expected = {code: known.get(code, MarkerAction.ILLEGAL) for code in ErrorCode}
-    assert {code: completion_action(code) for code in ErrorCode} == expected
+    assert {15, 16} == RETRIED_COMPLETIONS

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.coordinator.transactions.records import (
+    PERSISTED,
     TransactionImage,
     as_stored,
     decode_key,
@@ -14,7 +15,6 @@ from broker_core.coordinator.transactions.records import (
     encode_key,
     encode_value,
 )
-from broker_core.coordinator.transactions.states import PERSISTED
 from broker_core.errors import DamageError
 from broker_core.types import TopicPartition, TransactionState
 

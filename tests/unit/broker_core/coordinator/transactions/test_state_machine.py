@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
-from broker_core.coordinator.transactions.errors import MarkerAction, marker_action
+from broker_core.coordinator.transactions.decision_tables import MARKER_ACTIONS, MarkerAction
 from broker_core.coordinator.transactions.messages import InitProducerId, MarkerOrder
-from broker_core.coordinator.transactions.records import TransactionImage
-from broker_core.coordinator.transactions.states import IDLE, PREPARED
+from broker_core.coordinator.transactions.records import IDLE, PREPARED, TransactionImage
 from broker_core.coordinator.transactions.store import TransactionStore
 from broker_core.coordinator.transactions.transitions import broken_rules
 from broker_core.errors import ErrorCode
@@ -176,7 +175,7 @@ class TransactionMachine(RuleBasedStateMachine):
         partitions = sorted(order.partitions)[:1] if some else sorted(order.partitions)
         if some and not again and len(order.partitions) > 1:
             self.orders.append((coordinator, order, source))
-        if marker_action(error) is MarkerAction.DONE:
+        if MARKER_ACTIONS.get(error) is MarkerAction.DONE:
             self.written.setdefault((source, order.end.coordinator_epoch), set()).update(partitions)
         coordinator.completion.answered(order, dict.fromkeys(partitions, error), self.world.now_ms)
 

@@ -6,8 +6,7 @@ import pytest
 
 from broker_core.coordinator.transactions.conditions import Claim, Expectation, claim, expectation, is_exhausted
 from broker_core.coordinator.transactions.decision_tables import Image
-from broker_core.coordinator.transactions.records import TransactionImage
-from broker_core.coordinator.transactions.states import PERSISTED
+from broker_core.coordinator.transactions.records import PERSISTED, TransactionImage
 from broker_core.coordinator.transactions.transitions import (
     BUILDERS,
     STEP_RULES,
@@ -99,9 +98,15 @@ ROWS: list[tuple[Image, TransactionImage, TransactionState, dict[str, Any], int]
     ),
     (Image.FENCE, stored(S.ONGOING), S.PREPARE_ABORT, {"producer_epoch": 6}, -1),
     (Image.FENCE, stored(S.ONGOING, producer_epoch=32766), S.PREPARE_ABORT, {"producer_epoch": 32767}, -1),
-    (Image.FENCE_BUMPED, stored(S.ONGOING), S.PREPARE_ABORT, {"producer_epoch": 6, "client_transaction_version": 2}, 5),
     (
-        Image.FENCE_OVERFLOWED,
+        Image.PREPARE_BUMPED,
+        stored(S.ONGOING),
+        S.PREPARE_ABORT,
+        {"producer_epoch": 6, "client_transaction_version": 2},
+        5,
+    ),
+    (
+        Image.PREPARE_OVERFLOWED,
         stored(S.ONGOING, producer_epoch=32766),
         S.PREPARE_ABORT,
         {"producer_epoch": 32767, "client_transaction_version": 2, "next_producer_id": N},
