@@ -41,10 +41,8 @@ def commit_error(group: ClassicGroup | None, request: OffsetCommit) -> ErrorCode
     if group is None:
         missing = ErrorCode.GROUP_ID_NOT_FOUND if request.knows_member_epochs else ErrorCode.ILLEGAL_GENERATION
         return ErrorCode.NONE if request.generation_id < 0 else missing
-    if group.state is GroupState.DEAD or (request.generation_id < 0 and group.state is GroupState.EMPTY):
-        return tables.ANONYMOUS_COMMIT[group.state, is_transactional]
     is_anonymous = request.member_id == UNKNOWN_MEMBER and request.group_instance_id is None
-    if is_anonymous and request.generation_id < 0:
+    if request.generation_id < 0 and (is_anonymous or group.state is GroupState.EMPTY):
         return tables.ANONYMOUS_COMMIT[group.state, is_transactional]
     error = group.caller_error(request.member_id, request.group_instance_id, request.generation_id)
     return tables.COMMIT[group.state, is_transactional] if error is ErrorCode.NONE else error

@@ -40,16 +40,6 @@ from broker_core.coordinator.groups.classic.states import GroupState, JoinAction
 from broker_core.coordinator.timers import Timers
 from broker_core.errors import ErrorCode
 
-_JOIN_REFUSALS = {
-    JoinAction.UNKNOWN_MEMBER: ErrorCode.UNKNOWN_MEMBER_ID,
-    JoinAction.NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-}
-_SYNC_REFUSALS = {
-    SyncAction.REBALANCE_IN_PROGRESS: ErrorCode.REBALANCE_IN_PROGRESS,
-    SyncAction.UNKNOWN_MEMBER: ErrorCode.UNKNOWN_MEMBER_ID,
-    SyncAction.NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-}
-
 
 class _Join(NamedTuple):
     """A JoinGroup, the group that it is for, and the way of its answer."""
@@ -82,8 +72,6 @@ class ClassicMembership:
                 self._rebalance.remove_member(group, member)
             self._refuse_join(reply, ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER)
             self._rebalance.complete_join_if_all_joined(shard, group, now_ms)
-        elif group.state is GroupState.DEAD:
-            self._refuse_join(reply, ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
         elif not group.supports(request.protocol_type, request.protocols):
             self._refuse_join(reply, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
         elif is_nameless:
@@ -100,8 +88,8 @@ class ClassicMembership:
             return
         member = group.members[request.member_id]
         action = tables.SYNC[group.state]
-        if action in _SYNC_REFUSALS:
-            self._replies.add(reply, SyncResult(_SYNC_REFUSALS[action]))
+        if isinstance(action, ErrorCode):
+            self._replies.add(reply, SyncResult(action))
             return
         self._rebalance.answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         member.sync_reply = reply
@@ -115,8 +103,6 @@ class ClassicMembership:
         group = shard.groups.get(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if group.state is GroupState.DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         error = group.caller_error(request.member_id, request.group_instance_id, request.generation_id)
         if error is ErrorCode.NONE:
             self._rebalance.restart_session(group, group.members[request.member_id], now_ms)
@@ -130,8 +116,6 @@ class ClassicMembership:
             return LeaveResult(
                 ErrorCode.NONE, tuple((leaver, ErrorCode.UNKNOWN_MEMBER_ID) for leaver in request.members)
             )
-        if group.state is GroupState.DEAD:
-            return LeaveResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         size = len(group.members)
         left = tuple((leaver, self._take_out(group, leaver)) for leaver in request.members)
         if len(group.members) < size:
@@ -169,8 +153,8 @@ class ClassicMembership:
         action = tables.REJOIN[group.state, is_leader, member.protocols != request.protocols]
         if action is JoinAction.ANSWER_CURRENT:
             self._replies.add(reply, self._rebalance.current_generation(group, member))
-        elif action in _JOIN_REFUSALS:
-            self._refuse_join(reply, _JOIN_REFUSALS[action], request.member_id)
+        elif isinstance(action, ErrorCode):
+            self._refuse_join(reply, action, request.member_id)
         else:
             self._await_join(member, request, reply)
             self._rebalance.prepare_or_complete(shard, group, now_ms)
@@ -273,8 +257,6 @@ def _member(request: JoinGroup, member_id: str) -> Member:
 
 
 def _sync_error(group: ClassicGroup, request: SyncGroup) -> ErrorCode:
-    if group.state is GroupState.DEAD:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = group.caller_error(request.member_id, request.group_instance_id, request.generation_id)
     if error is not ErrorCode.NONE:
         return error

@@ -215,7 +215,6 @@ class Rebalance:
             self._timers.cancel(member_timer(group, member_id))
         self._timers.cancel(join_timer(group))
         self._timers.cancel(sync_timer(group))
-        group.transition_to(GroupState.DEAD, group.state_since_ms)
 
     def _complete_join(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
         """Complete the join phase: remove missing members, increment the generation, answer the waiting joins.

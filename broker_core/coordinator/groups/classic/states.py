@@ -14,7 +14,10 @@ from broker_core.errors import ErrorCode
 
 
 class GroupState(Enum):
-    """The state of a group; the values are Kafka's names on the wire."""
+    """The state of a group; the values are Kafka's names on the wire.
+
+    A group is removed in the step that ends it, so only the description of a group that does not exist is dead.
+    """
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -27,8 +30,8 @@ _EMPTY = GroupState.EMPTY
 _PREPARING = GroupState.PREPARING_REBALANCE
 _COMPLETING = GroupState.COMPLETING_REBALANCE
 _STABLE = GroupState.STABLE
-_DEAD = GroupState.DEAD
 _WITH_MEMBERS: Final = (_PREPARING, _COMPLETING, _STABLE)
+_STATES: Final = (_EMPTY, *_WITH_MEMBERS)
 
 TRANSITIONS: Final[frozenset[tuple[GroupState, GroupState]]] = frozenset(
     {
@@ -38,7 +41,6 @@ TRANSITIONS: Final[frozenset[tuple[GroupState, GroupState]]] = frozenset(
         (_PREPARING, _COMPLETING),
         (_PREPARING, _EMPTY),
         (_COMPLETING, _STABLE),
-        *((state, _DEAD) for state in GroupState if state is not _DEAD),
     }
 )
 
@@ -57,14 +59,12 @@ class JoinAction(Enum):
     AWAIT = "wait for the rebalance under way"
     ANSWER_CURRENT = "answer with the current generation"
     PERSIST = "record the new member id, answer with the current generation"
-    UNKNOWN_MEMBER = "refuse: the group has no members"
-    NOT_AVAILABLE = "refuse: look for the coordinator again"
 
 
 # (state, is the leader, has changed its metadata)
 # Rules E.6/1 and E.6/2.
-REJOIN: Final[Mapping[tuple[GroupState, bool, bool], JoinAction]] = {
-    **_rows(JoinAction.UNKNOWN_MEMBER, _EMPTY, _BOTH, _BOTH),
+REJOIN: Final[Mapping[tuple[GroupState, bool, bool], JoinAction | ErrorCode]] = {
+    **_rows(ErrorCode.UNKNOWN_MEMBER_ID, _EMPTY, _BOTH, _BOTH),
     **_rows(JoinAction.AWAIT, _PREPARING, _BOTH, _BOTH),
     # The answer to the first join may have been lost: repeat it rather than rebalance.
     **_rows(JoinAction.ANSWER_CURRENT, _COMPLETING, _BOTH, (False,)),
@@ -73,7 +73,6 @@ REJOIN: Final[Mapping[tuple[GroupState, bool, bool], JoinAction]] = {
     (_STABLE, False, True): JoinAction.REBALANCE,
     # A leader rejoins to assign partitions again, for instance when a topic has more partitions.
     **_rows(JoinAction.REBALANCE, _STABLE, (True,), _BOTH),
-    **_rows(JoinAction.NOT_AVAILABLE, _DEAD, _BOTH, _BOTH),
 }
 
 # A known instance rejoins without its member id (KIP-345); (state, the group would choose another protocol).
@@ -84,7 +83,6 @@ STATIC_RETURN: Final[Mapping[tuple[GroupState, bool], JoinAction]] = {
     **_rows(JoinAction.REBALANCE, _COMPLETING, _BOTH),
     (_STABLE, False): JoinAction.PERSIST,
     (_STABLE, True): JoinAction.REBALANCE,
-    **_rows(JoinAction.NOT_AVAILABLE, _DEAD, _BOTH),
 }
 
 # Rule E.6/5.
@@ -93,7 +91,6 @@ HEARTBEAT: Final[Mapping[GroupState, ErrorCode]] = {
     _PREPARING: ErrorCode.REBALANCE_IN_PROGRESS,
     _COMPLETING: ErrorCode.NONE,
     _STABLE: ErrorCode.NONE,
-    _DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
 
 
@@ -102,18 +99,14 @@ class SyncAction(Enum):
 
     AWAIT = "wait for the leader's assignment"
     ANSWER = "answer with the assignment"
-    REBALANCE_IN_PROGRESS = "refuse: join again"
-    UNKNOWN_MEMBER = "refuse: the group has no members"
-    NOT_AVAILABLE = "refuse: look for the coordinator again"
 
 
 # Rule E.6/4.
-SYNC: Final[Mapping[GroupState, SyncAction]] = {
-    _EMPTY: SyncAction.UNKNOWN_MEMBER,
-    _PREPARING: SyncAction.REBALANCE_IN_PROGRESS,
+SYNC: Final[Mapping[GroupState, SyncAction | ErrorCode]] = {
+    _EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
+    _PREPARING: ErrorCode.REBALANCE_IN_PROGRESS,
     _COMPLETING: SyncAction.AWAIT,
     _STABLE: SyncAction.ANSWER,
-    _DEAD: SyncAction.NOT_AVAILABLE,
 }
 
 # Whether the departure of a member starts a rebalance (True) or may complete the current one (False).
@@ -123,7 +116,6 @@ DEPARTURE_REBALANCES: Final[Mapping[GroupState, bool]] = {
     _COMPLETING: True,
     _PREPARING: False,
     _EMPTY: False,
-    _DEAD: False,
 }
 
 # (state, transactional), after the checks of the caller's identity and generation. A consumer between join and sync
@@ -136,7 +128,6 @@ COMMIT: Final[Mapping[tuple[GroupState, bool], ErrorCode]] = {
     (_COMPLETING, False): ErrorCode.REBALANCE_IN_PROGRESS,
     (_COMPLETING, True): ErrorCode.NONE,
     **_rows(ErrorCode.NONE, _STABLE, _BOTH),
-    **_rows(ErrorCode.COORDINATOR_NOT_AVAILABLE, _DEAD, _BOTH),
 }
 
 # (state, transactional), for a caller without member id and generation: in a group with members only they
@@ -146,7 +137,6 @@ ANONYMOUS_COMMIT: Final[Mapping[tuple[GroupState, bool], ErrorCode]] = {
     **{(state, False): ErrorCode.UNKNOWN_MEMBER_ID for state in _WITH_MEMBERS},
     **{(state, True): ErrorCode.NONE for state in _WITH_MEMBERS},
     **_rows(ErrorCode.NONE, _EMPTY, _BOTH),
-    **_rows(ErrorCode.COORDINATOR_NOT_AVAILABLE, _DEAD, _BOTH),
 }
 
 
@@ -161,8 +151,8 @@ class ExpiryBasis(Enum):
 # (state, kind of group): in a group that never had members ("simple") only the time of the commit counts.
 # Rules E.6 offsets.
 EXPIRY_BASIS: Final[Mapping[tuple[GroupState, str], ExpiryBasis]] = {
-    **{(state, "simple"): ExpiryBasis.LAST_COMMIT for state in GroupState},
-    **{(state, kind): ExpiryBasis.NEVER for state in GroupState for kind in ("consumer", "other")},
+    **{(state, "simple"): ExpiryBasis.LAST_COMMIT for state in _STATES},
+    **{(state, kind): ExpiryBasis.NEVER for state in _STATES for kind in ("consumer", "other")},
     (_EMPTY, "consumer"): ExpiryBasis.SINCE_EMPTY,
     (_EMPTY, "other"): ExpiryBasis.SINCE_EMPTY,
     # Members may have unsubscribed from a topic; only offsets of topics that none of them reads expire.
@@ -173,7 +163,6 @@ EXPIRY_BASIS: Final[Mapping[tuple[GroupState, str], ExpiryBasis]] = {
 DELETE_GROUP: Final[Mapping[GroupState, ErrorCode]] = {
     _EMPTY: ErrorCode.NONE,
     **dict.fromkeys(_WITH_MEMBERS, ErrorCode.NON_EMPTY_GROUP),
-    _DEAD: ErrorCode.GROUP_ID_NOT_FOUND,
 }
 
 # (state, the members are consumers): the subscriptions of consumers are known by topic, other members block deletion.
@@ -182,5 +171,4 @@ DELETE_OFFSETS: Final[Mapping[tuple[GroupState, bool], ErrorCode]] = {
     **_rows(ErrorCode.NONE, _EMPTY, _BOTH),
     **{(state, False): ErrorCode.NON_EMPTY_GROUP for state in _WITH_MEMBERS},
     **{(state, True): ErrorCode.NONE for state in _WITH_MEMBERS},
-    **_rows(ErrorCode.GROUP_ID_NOT_FOUND, _DEAD, _BOTH),
 }

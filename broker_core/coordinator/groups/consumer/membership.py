@@ -49,7 +49,6 @@ from broker_core.coordinator.groups.consumer.migration import (
     identified,
     may_downgrade,
     named,
-    policy_of,
     upgraded,
 )
 from broker_core.coordinator.groups.consumer.planning import Planning
@@ -63,7 +62,7 @@ from broker_core.coordinator.groups.consumer.requests import (
     check_expression,
     check_heartbeat,
 )
-from broker_core.coordinator.groups.consumer.states import ClassicJoin, MemberState, MigrationPolicy
+from broker_core.coordinator.groups.consumer.states import MemberState
 from broker_core.coordinator.groups.consumer.subscriptions import Topics
 from broker_core.coordinator.timers import TimerKey, TimerKind, Timers
 from broker_core.errors import DamageError, ErrorCode, KafkaError
@@ -85,12 +84,11 @@ class ClassicMembers:
         group = shard.consumer_groups.get(request.group_id)
         if group is None:
             return None
-        is_disabled = policy_of(self._config) is MigrationPolicy.DISABLED
-        action = tables.CLASSIC_JOIN[bool(group.members), is_disabled]
         try:
-            if action is ClassicJoin.REFUSE:
-                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the group migration is disabled")
-            if action is ClassicJoin.MEMBER:
+            # Rules E.7 protocol/1, E.7 protocol/2 and E.8/2.
+            if group.members:
+                if not any(tables.POLICY[self._config.group_consumer_migration_policy]):
+                    raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the group migration is disabled")
                 return self._join(shard, group, request, now_ms)
             check_recorded(shard.record(group.tombstones(), now_ms), "The outcome")
         except KafkaError as refusal:

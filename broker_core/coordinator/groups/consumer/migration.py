@@ -46,7 +46,7 @@ from broker_core.coordinator.groups.consumer.records import (
     TopicIdPartition,
 )
 from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings
-from broker_core.coordinator.groups.consumer.states import DOWNGRADE, POLICY, UPGRADE, MigrationPolicy
+from broker_core.coordinator.groups.consumer.states import DOWNGRADE, POLICY, UPGRADE
 from broker_core.coordinator.groups.consumer.subscriptions import Topics, metadata_hash
 from broker_core.coordinator.groups.modern_records import TargetEpoch
 from broker_core.coordinator.journal import JournalRecord
@@ -60,13 +60,9 @@ _CUSTOM_ASSIGNOR: Final = (
 )
 
 
-def policy_of(config: BrokerConfig) -> MigrationPolicy:
-    return MigrationPolicy(config.group_consumer_migration_policy)
-
-
 def check_upgrade(group: ClassicGroup, config: BrokerConfig) -> None:
     """Raise GROUP_ID_NOT_FOUND if the classic group does not become a consumer group."""
-    upgrades, _ = POLICY[policy_of(config)]
+    upgrades, _ = POLICY[config.group_consumer_migration_policy]
     reason = UPGRADE.resolve(
         policy_allows=upgrades,
         members_are_consumers=group.is_consumer_group,
@@ -78,7 +74,7 @@ def check_upgrade(group: ClassicGroup, config: BrokerConfig) -> None:
 
 def may_downgrade(staying: Collection[ConsumerMember], config: BrokerConfig) -> bool:
     """Return whether a consumer group with only these members left becomes a classic group."""
-    _, downgrades = POLICY[policy_of(config)]
+    _, downgrades = POLICY[config.group_consumer_migration_policy]
     return DOWNGRADE.resolve(
         members_remain=bool(staying),
         remaining_are_classic=all(member.is_classic for member in staying),

@@ -129,20 +129,13 @@ COMMIT: Final[Table[ErrorCode]] = Table(
         Row("an empty group has no members", {"group_is_empty": True}, ErrorCode.UNKNOWN_MEMBER_ID),
         # Transactional clients before KIP-447 could not send their member id; the producer's epoch fences them.
         Row("a transaction that names no member", {"caller": Caller.ANONYMOUS, "transactional": True}, ErrorCode.NONE),
-        Row(
-            "a caller that names no member, while the group has members",
-            {"caller": Caller.ANONYMOUS},
-            ErrorCode.UNKNOWN_MEMBER_ID,
-        ),
-        Row("owned by other members", {"is_member": False}, ErrorCode.UNKNOWN_MEMBER_ID),
+        Row("the group has other members", {"is_member": False}, ErrorCode.UNKNOWN_MEMBER_ID),
         Row(
             "a version that cannot carry a member epoch",
             {"is_classic": False, "transactional": False, "knows_member_epochs": False},
             ErrorCode.UNSUPPORTED_VERSION,
         ),
-        Row("a commit in a transaction", {"transactional": True, "fit": _FITTING}, ErrorCode.NONE),
-        Row("a plain commit of a member", {"is_classic": False, "fit": _FITTING}, ErrorCode.NONE),
-        Row("a plain commit of a member of the classic protocol", {"fit": _FITTING}, ErrorCode.NONE),
+        Row("a commit of a member", {"fit": _FITTING}, ErrorCode.NONE),
         Row(
             "a commit of a member of the classic protocol from the past",
             {"is_classic": True},
@@ -188,22 +181,13 @@ DELETE_GROUP: Final[Mapping[ConsumerGroupState, ErrorCode]] = {
 }
 
 
-class MigrationPolicy(Enum):
-    """The directions in which groups with members change their protocol: `group.consumer.migration.policy`."""
-
-    DISABLED = "disabled"
-    UPGRADE = "upgrade"
-    DOWNGRADE = "downgrade"
-    BIDIRECTIONAL = "bidirectional"
-
-
-# Whether a policy allows (upgrades, downgrades).
+# Whether a value of `group.consumer.migration.policy` allows groups with members (upgrades, downgrades).
 # Rule E.8/1.
-POLICY: Final[Mapping[MigrationPolicy, tuple[bool, bool]]] = {
-    MigrationPolicy.DISABLED: (False, False),
-    MigrationPolicy.UPGRADE: (True, False),
-    MigrationPolicy.DOWNGRADE: (False, True),
-    MigrationPolicy.BIDIRECTIONAL: (True, True),
+POLICY: Final[Mapping[str, tuple[bool, bool]]] = {
+    "disabled": (False, False),
+    "upgrade": (True, False),
+    "downgrade": (False, True),
+    "bidirectional": (True, True),
 }
 
 # The reason why a classic group with members remains one, empty if it becomes a consumer group. Members whose
@@ -239,23 +223,6 @@ DOWNGRADE: Final[Table[bool]] = Table(
     ordered=True,
 )
 
-
-class ClassicJoin(Enum):
-    """The result of a JoinGroup to a consumer group."""
-
-    REPLACE = "an empty classic group replaces the empty consumer group"
-    MEMBER = "the caller becomes a member that uses the classic protocol"
-    REFUSE = "refuse: the protocols do not mix"
-
-
-# (the group has members, the policy is DISABLED)
-# Rules E.7 protocol/1, E.7 protocol/2 and E.8/2.
-CLASSIC_JOIN: Final[Mapping[tuple[bool, bool], ClassicJoin]] = {
-    (False, False): ClassicJoin.REPLACE,
-    (False, True): ClassicJoin.REPLACE,
-    (True, False): ClassicJoin.MEMBER,
-    (True, True): ClassicJoin.REFUSE,
-}
 
 # A member of the classic protocol learns by its heartbeat when to join again: for a new target, to report what it has
 # revoked, or to collect partitions that others have given up. What it must not keep it learns from its SyncGroup.

@@ -162,20 +162,6 @@ def test_heartbeat_is_validated(member: str, generation: int, error: ErrorCode, 
     assert world.heartbeat(member, generation) is error
 
 
-def test_dead_group_refuses_every_request(world: GroupWorld):
-    (member,) = world.stable("a")
-    world.group().state = GroupState.DEAD
-    dead = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert world.join().now.error is dead
-    assert world.join(member).now.error is dead
-    assert world.sync(member, 1).now.error is dead
-    assert world.heartbeat(member, 1) is dead
-    assert world.leave(LeavingMember(member)) == LeaveResult(dead)
-    assert world.commit() is dead
-    assert world.txn_commit() is dead
-    assert world.coordinator.delete_groups([GROUP], 0) == {GROUP: ErrorCode.GROUP_ID_NOT_FOUND}
-
-
 def test_batch_of_leaving_members_triggers_one_rebalance(world: GroupWorld):
     members = world.stable("a", "b", "c")
     result = world.leave(LeavingMember(members[0]), LeavingMember("x"), LeavingMember(members[1]))

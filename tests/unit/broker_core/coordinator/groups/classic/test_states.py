@@ -10,20 +10,20 @@ from broker_core.coordinator.groups.classic.states import ExpiryBasis, GroupStat
 from broker_core.errors import ErrorCode
 
 EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
-COMPLETING, STABLE, DEAD = GroupState.COMPLETING_REBALANCE, GroupState.STABLE, GroupState.DEAD
+COMPLETING, STABLE = GroupState.COMPLETING_REBALANCE, GroupState.STABLE
+STATES = (EMPTY, PREPARING, COMPLETING, STABLE)
 BOOLS = (False, True)
 
 # The possible next states of each state.
 NEXT = {
-    EMPTY: {PREPARING, DEAD},
-    PREPARING: {COMPLETING, EMPTY, DEAD},
-    COMPLETING: {STABLE, PREPARING, DEAD},
-    STABLE: {PREPARING, DEAD},
-    DEAD: set(),
+    EMPTY: {PREPARING},
+    PREPARING: {COMPLETING, EMPTY},
+    COMPLETING: {STABLE, PREPARING},
+    STABLE: {PREPARING},
 }
 
 
-@pytest.mark.parametrize(("before", "after"), list(product(GroupState, GroupState)))
+@pytest.mark.parametrize(("before", "after"), list(product(STATES, GroupState)))
 def test_group_makes_only_legal_transitions(before: GroupState, after: GroupState):
     group = ClassicGroup("g")
     group.state = before
@@ -39,14 +39,14 @@ def test_group_makes_only_legal_transitions(before: GroupState, after: GroupStat
 @pytest.mark.parametrize(
     ("table", "keys"),
     [
-        (tables.DEPARTURE_REBALANCES, list(GroupState)),
-        (tables.DELETE_GROUP, list(GroupState)),
-        (tables.REJOIN, list(product(GroupState, BOOLS, BOOLS))),
-        (tables.STATIC_RETURN, list(product(set(GroupState) - {EMPTY}, BOOLS))),
-        (tables.COMMIT, list(product(GroupState, BOOLS))),
-        (tables.ANONYMOUS_COMMIT, list(product(GroupState, BOOLS))),
-        (tables.DELETE_OFFSETS, list(product(GroupState, BOOLS))),
-        (tables.EXPIRY_BASIS, list(product(GroupState, ("simple", "consumer", "other")))),
+        (tables.DEPARTURE_REBALANCES, list(STATES)),
+        (tables.DELETE_GROUP, list(STATES)),
+        (tables.REJOIN, list(product(STATES, BOOLS, BOOLS))),
+        (tables.STATIC_RETURN, list(product(set(STATES) - {EMPTY}, BOOLS))),
+        (tables.COMMIT, list(product(STATES, BOOLS))),
+        (tables.ANONYMOUS_COMMIT, list(product(STATES, BOOLS))),
+        (tables.DELETE_OFFSETS, list(product(STATES, BOOLS))),
+        (tables.EXPIRY_BASIS, list(product(STATES, ("simple", "consumer", "other")))),
     ],
 )
 def test_each_table_has_exactly_one_row_per_case(table: dict[object, object], keys: list[object]):
@@ -60,55 +60,49 @@ def test_heartbeat_table():
         PREPARING: ErrorCode.REBALANCE_IN_PROGRESS,
         COMPLETING: ErrorCode.NONE,
         STABLE: ErrorCode.NONE,
-        DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 
 
 # Rule E.6/4.
 def test_sync_table():
     assert tables.SYNC == {
-        EMPTY: SyncAction.UNKNOWN_MEMBER,
-        PREPARING: SyncAction.REBALANCE_IN_PROGRESS,
+        EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
+        PREPARING: ErrorCode.REBALANCE_IN_PROGRESS,
         COMPLETING: SyncAction.AWAIT,
         STABLE: SyncAction.ANSWER,
-        DEAD: SyncAction.NOT_AVAILABLE,
     }
 
 
 # Rules E.6/1 and E.6/2.
-@pytest.mark.parametrize(("state", "leads", "changed"), list(product(GroupState, BOOLS, BOOLS)))
+@pytest.mark.parametrize(("state", "leads", "changed"), list(product(STATES, BOOLS, BOOLS)))
 def test_rejoin_table(state: GroupState, leads: bool, changed: bool):
     expected = {
-        EMPTY: JoinAction.UNKNOWN_MEMBER,
+        EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
         PREPARING: JoinAction.AWAIT,
         COMPLETING: JoinAction.REBALANCE if changed else JoinAction.ANSWER_CURRENT,
         STABLE: JoinAction.REBALANCE if leads or changed else JoinAction.ANSWER_CURRENT,
-        DEAD: JoinAction.NOT_AVAILABLE,
     }
     assert tables.REJOIN[state, leads, changed] is expected[state]
 
 
 # Rule E.6/3.
 @pytest.mark.parametrize(
-    ("state", "other_protocol"), list(product([each for each in GroupState if each is not EMPTY], BOOLS))
+    ("state", "other_protocol"), list(product([each for each in STATES if each is not EMPTY], BOOLS))
 )
 def test_static_member_rejoin_table(state: GroupState, other_protocol: bool):
     expected = {
         PREPARING: JoinAction.AWAIT,
         COMPLETING: JoinAction.REBALANCE,
         STABLE: JoinAction.REBALANCE if other_protocol else JoinAction.PERSIST,
-        DEAD: JoinAction.NOT_AVAILABLE,
     }
     assert tables.STATIC_RETURN[state, other_protocol] is expected[state]
 
 
-# Rules E.1/11, E.1/20, E.6/6 and E.6/7.
-@pytest.mark.parametrize(("state", "transactional"), list(product(GroupState, BOOLS)))
+# Rules E.1/20, E.6/6 and E.6/7.
+@pytest.mark.parametrize(("state", "transactional"), list(product(STATES, BOOLS)))
 def test_commit_table(state: GroupState, transactional: bool):
     named, anonymous = ErrorCode.NONE, ErrorCode.NONE
-    if state is DEAD:
-        named = anonymous = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    elif not transactional:
+    if not transactional:
         named = ErrorCode.REBALANCE_IN_PROGRESS if state is COMPLETING else ErrorCode.NONE
         anonymous = ErrorCode.NONE if state is EMPTY else ErrorCode.UNKNOWN_MEMBER_ID
     assert tables.COMMIT[state, transactional] is named
@@ -116,24 +110,23 @@ def test_commit_table(state: GroupState, transactional: bool):
 
 
 # Rule E.6/11.
-@pytest.mark.parametrize("state", GroupState)
+@pytest.mark.parametrize("state", STATES)
 def test_leaving_triggers_a_rebalance_in_a_stable_group(state: GroupState):
     assert tables.DEPARTURE_REBALANCES[state] is (state in (STABLE, COMPLETING))
 
 
 # Rules E.6/8, E.6/9 and E.6/10.
-@pytest.mark.parametrize("state", GroupState)
+@pytest.mark.parametrize("state", STATES)
 def test_deletion_table(state: GroupState):
     live = state in (PREPARING, COMPLETING, STABLE)
     verdict = ErrorCode.NON_EMPTY_GROUP if live else ErrorCode.NONE
-    gone = ErrorCode.GROUP_ID_NOT_FOUND
-    assert tables.DELETE_GROUP[state] is (gone if state is DEAD else verdict)
-    assert tables.DELETE_OFFSETS[state, False] is (gone if state is DEAD else verdict)
-    assert tables.DELETE_OFFSETS[state, True] is (gone if state is DEAD else ErrorCode.NONE)
+    assert tables.DELETE_GROUP[state] is verdict
+    assert tables.DELETE_OFFSETS[state, False] is verdict
+    assert tables.DELETE_OFFSETS[state, True] is ErrorCode.NONE
 
 
 # Rules E.6 offsets/1, E.6 offsets/2, E.6 offsets/3 and E.6 offsets/4.
-@pytest.mark.parametrize("state", GroupState)
+@pytest.mark.parametrize("state", STATES)
 def test_expiry_table(state: GroupState):
     at_rest = ExpiryBasis.SINCE_EMPTY if state is EMPTY else ExpiryBasis.NEVER
     assert tables.EXPIRY_BASIS[state, "simple"] is ExpiryBasis.LAST_COMMIT

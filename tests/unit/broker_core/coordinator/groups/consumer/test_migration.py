@@ -141,6 +141,18 @@ def test_policy_decides_the_direction(policy: str, upgrades: bool, downgrades: b
     assert (GROUP in world.shard().groups) is downgrades
 
 
+# Rules E.7 protocol/1, E.7 protocol/2 and E.8/2.
+@pytest.mark.parametrize("policy", ["disabled", "bidirectional"])
+def test_classic_join_replaces_an_empty_group(policy: str):
+    world = ConsumerWorld(group_consumer_migration_policy=policy)
+    world.enter("a")
+    world.beat("a", LEAVE)
+    assert GROUP in world.shard().consumer_groups
+    assert world.join().now.error is NONE
+    assert GROUP in world.shard().groups
+    assert GROUP not in world.shard().consumer_groups
+
+
 def test_size_limits_conversions():
     world = ConsumerWorld(group_consumer_max_size=0)
     enter_classic(world, *ALL)

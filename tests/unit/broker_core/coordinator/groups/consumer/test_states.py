@@ -5,7 +5,6 @@ import pytest
 from broker_core.coordinator.groups.consumer.planning import NEXT_STATE
 from broker_core.coordinator.groups.consumer.states import (
     CLASSIC_HEARTBEAT,
-    CLASSIC_JOIN,
     CLASSIC_SYNC,
     COMMIT,
     DELETE_GROUP,
@@ -16,12 +15,10 @@ from broker_core.coordinator.groups.consumer.states import (
     POLICY,
     UPGRADE,
     Caller,
-    ClassicJoin,
     CommitFit,
     ConsumerGroupState,
     EpochFit,
     MemberState,
-    MigrationPolicy,
     caller_of,
     epoch_fit,
 )
@@ -124,22 +121,11 @@ def test_only_an_empty_group_is_deleted(state: ConsumerGroupState):
 
 # Rule E.8/1.
 def test_policy_names_its_directions():
-    assert {policy.value: directions for policy, directions in POLICY.items()} == {
+    assert POLICY == {
         "disabled": (False, False),
         "upgrade": (True, False),
         "downgrade": (False, True),
         "bidirectional": (True, True),
-    }
-    assert len(POLICY) == len(MigrationPolicy)
-
-
-# Rules E.7 protocol/1, E.7 protocol/2 and E.8/2.
-def test_classic_join_replaces_an_empty_group_and_enters_another():
-    assert CLASSIC_JOIN == {
-        (False, False): ClassicJoin.REPLACE,
-        (False, True): ClassicJoin.REPLACE,
-        (True, False): ClassicJoin.MEMBER,
-        (True, True): ClassicJoin.REFUSE,
     }
 
 
