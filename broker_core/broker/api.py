@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from broker_core.broker.request_context import ApiCall
-from broker_core.security.checks import Check, right
 from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.framing import Response
@@ -23,11 +22,17 @@ def _no_session(_call: object) -> Iterable[TopicPartition]:
 
 
 class Api(NamedTuple):
-    """An API: its messages and versions, its handler, and the rights that the handler checks, in this order."""
+    """An API: its messages and versions, its handler, and the rights that the handler checks, in this order.
+
+    `READ GROUP` is a right, `CREATE CLUSTER or CREATE TOPIC` is one of two; the error without any is that of the last
+    one's resource type, unless a text such as `READ TOPIC: INVALID_REQUEST` names another. With `or nothing` at the
+    end, the response omits what the client has no right to. They follow Kafka's KafkaApis, ControllerApis and AclApis,
+    and rules G.1.
+    """
 
     served: ServedApi
     handle: Handler
-    rights: tuple[Check, ...]
+    rights: tuple[str, ...]
     in_session: InSession
 
 
@@ -35,14 +40,14 @@ def api(
     request: type[RequestT],
     versions: tuple[int, int],
     handle: Callable[[ApiCall[RequestT]], Response | None],
-    *rights: str | Check,
+    *rights: str,
     advertised_min: int | None = None,
     echoes: Echo | tuple[Echo, ...] = (),
     unspecific: range = range(0),
     secrets: Secrets = Secrets.NONE,
     in_session: Callable[[ApiCall[RequestT]], Iterable[TopicPartition]] = _no_session,
 ) -> Api:
-    """Declare an API by its request, the first and last version, the handler and the rights; see `ServedApi`, `right`.
+    """Declare an API by its request, the first and last version, the handler and the rights; see `ServedApi`, `Api`.
 
     The ranges are as in Apache Kafka 4.4, as far as they are implemented (rules J.1).
     """
@@ -52,4 +57,4 @@ def api(
     first = low if advertised_min is None else advertised_min
     echoed = (echoes,) if isinstance(echoes, Echo) else echoes
     served = ServedApi(request.API_KEY, name, request, response, low, high, first, echoed, unspecific, secrets)
-    return Api(served, handle, tuple(right(each) if isinstance(each, str) else each for each in rights), in_session)
+    return Api(served, handle, rights, in_session)

@@ -4,15 +4,24 @@ Without an authorizer every client may do everything, and a check costs one attr
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from broker_core.broker.request_context import RequestContext
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.security.acls import CLUSTER_NAME, SUPPORTED, Operation, ResourceType
-from broker_core.security.checks import REFUSALS
 
 logger = logging.getLogger(__name__)
 
+# The error for a client without the right, by resource type.
+REFUSALS: Final[Mapping[ResourceType, ErrorCode]] = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
 # What a response contains in place of operations that the request did not ask for.
 OPERATIONS_NOT_REQUESTED = -(2**31)
 

@@ -15,7 +15,6 @@ from broker_core.broker.request_context import ApiCall, isolation_of
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.security.checks import right
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.fetch_response import FetchedPartition, FetchedRecords, FetchedTopic
@@ -249,7 +248,7 @@ APIS = (
         (4, 18),
         fetch,
         "READ TOPIC",
-        right("CLUSTER_ACTION CLUSTER")._replace(refused=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        "CLUSTER_ACTION CLUSTER: TOPIC_AUTHORIZATION_FAILED",
         echoes=echo("topics", "responses", echo("partitions", partition_index="partition")),
         unspecific=range(13, 100),
         in_session=_in_session,

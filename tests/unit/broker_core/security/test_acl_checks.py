@@ -5,18 +5,19 @@ from functools import cache
 import pytest
 
 from broker_core.broker.apis import APIS, SERVED
+from broker_core.broker.authorization import REFUSALS
 from broker_core.broker.partitions import internal_topics
-from broker_core.security.checks import FILTERED, REFUSALS, Check, Right
 from broker_core.security.principals import user
 from broker_core.wire import messages as m
 from tests.support.broker_core.answers import error_codes
 from tests.support.broker_core.full_requests import full_requests
 from tests.support.broker_core.requests import fetch_request, init_producer, plain_commit, produce, transactional
+from tests.support.broker_core.rights import FILTERED, Check, Right, check_of
 from tests.support.direct import DirectClient, direct_cluster
 from tests.support.messages import EVERY_ACL, consumer_join, creation, filled
 
 TOPIC, GROUP, MEMBERS, ID = "t", "g", "members", "open"
-CHECKS = {name: api.rights for name, api in APIS.items()}
+CHECKS = {name: tuple(map(check_of, api.rights)) for name, api in APIS.items()}
 # The authentication tests cover the APIs that are served before the client is known.
 UNASKED = {name for name, checks in CHECKS.items() if not checks}
 REFUSED = frozenset(REFUSALS.values())
