@@ -22,7 +22,7 @@ class Waiting:
     keys: Collection[TopicPartition]
     deadline_ms: int
     attempt: Callable[[int], bool]
-    expire: Callable[[int], None]
+    expire: Callable[[int], object]
     done: bool = False
 
 
@@ -31,11 +31,8 @@ _SOME = 100
 
 
 def _answered(_now_ms: int) -> bool:
-    return True
-
-
-def _expired(_now_ms: int) -> None:
     """Do nothing: the request is already answered."""
+    return True
 
 
 class Purgatory:
@@ -60,7 +57,7 @@ class Purgatory:
         self._count += 1
         heapq.heappush(self._deadlines, (waiting.deadline_ms, self._count, waiting))
 
-    def at(self, time_ms: int, action: Callable[[int], None]) -> None:
+    def at(self, time_ms: int, action: Callable[[int], object]) -> None:
         self.wait(Waiting((), time_ms, lambda _now_ms: False, action))
 
     def wake(self, keys: Collection[TopicPartition], now_ms: int) -> None:
@@ -102,7 +99,7 @@ class Purgatory:
     def _remove(self, waiting: Waiting) -> None:
         waiting.done = True
         # The request's memory must be released before its deadline, which may be days away.
-        waiting.attempt, waiting.expire = _answered, _expired
+        waiting.attempt = waiting.expire = _answered
         self._done_count += 1
         if self._done_count > _SOME and self._done_count > len(self._deadlines) // 2:
             self._deadlines = [entry for entry in self._deadlines if not entry[2].done]

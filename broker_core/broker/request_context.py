@@ -1,15 +1,16 @@
 """The context of one request in its handler, which answers it exactly once."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from broker_core.broker.broker import Broker
 from broker_core.broker.endpoints import Address, Listener
+from broker_core.broker.purgatory import Waiting
 from broker_core.errors import invalid_request
 from broker_core.security.principals import Principal
 from broker_core.security.sasl import SaslSession
-from broker_core.types import Frame, IsolationLevel
+from broker_core.types import Frame, IsolationLevel, TopicPartition
 from broker_core.wire.framing import Request, Response, encode_response
 from broker_core.wire.messages import ApiMessage
 
@@ -72,7 +73,7 @@ class RequestContext:
         self.answered = False
         # How long the client is throttled because of this request; handlers raise it.
         self.throttle_ms = 0
-        # Set by a handler that lets the request wait: called when the client is gone, to cancel the wait.
+        # Called when the client is gone, to cancel a wait.
         self.abandon: Callable[[], None] = _nothing
         # Set by an interceptor to get the response before it is sent; it passes it to `send` or drops it.
         self.on_answer: Callable[[Response | None], None] | None = None
@@ -97,9 +98,17 @@ class RequestContext:
         by_name = listener.all_addresses or {listener.name: listener.addresses}
         return [(name, *addresses[broker_id]) for name, addresses in by_name.items()]
 
-    def when_lost(self, action: Callable[[int], None]) -> None:
-        """Run `action(now_ms)` when the client's connection is lost, in place of an earlier action."""
-        self.connection.on_lost = action
+    def wait(
+        self,
+        keys: Collection[TopicPartition],
+        deadline_ms: int,
+        attempt: Callable[[int], bool],
+        expire: Callable[[int], None],
+    ) -> None:
+        """Let the request wait, as `Waiting` describes, until its client is gone."""
+        waiting = Waiting(keys, deadline_ms, self.guarded(attempt, True), self.guarded(expire, None))
+        self.broker.purgatory.wait(waiting)
+        self.abandon = lambda: self.broker.purgatory.cancel(waiting)
 
     def answer(self, response: Response | None, refusal: str | None = None) -> None:
         """Send the response, or finish without one: Produce with acks=0 expects none.

@@ -10,7 +10,6 @@ from uuid import UUID
 from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, require
 from broker_core.broker.fetch_sessions import NO_SESSION, FetchContext, FetchTarget
-from broker_core.broker.purgatory import Waiting
 from broker_core.broker.request_context import ApiCall, isolation_of
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
@@ -41,16 +40,13 @@ def fetch(context: ApiCall[m.FetchRequest]) -> FetchedRecords | None:
         return FetchedRecords(error.code, NO_SESSION)
     if _try(context, fetch_context, context.now_ms, is_first=True) or context.answered:
         return None
-    waiting = Waiting(
-        keys=[
-            tp for target in fetch_context.targets if (tp := _find(context.broker.metadata.names, target)) is not None
-        ],
-        deadline_ms=context.now_ms + context.body.max_wait_ms,
-        attempt=context.guarded(lambda now_ms: _try(context, fetch_context, now_ms), True),
-        expire=context.guarded(lambda now_ms: _answer(context, fetch_context, now_ms), None),
+    names = context.broker.metadata.names
+    context.wait(
+        [found for target in fetch_context.targets if (found := _find(names, target)) is not None],
+        context.now_ms + context.body.max_wait_ms,
+        lambda now_ms: _try(context, fetch_context, now_ms),
+        lambda now_ms: _answer(context, fetch_context, now_ms),
     )
-    context.broker.purgatory.wait(waiting)
-    context.abandon = lambda: context.broker.purgatory.cancel(waiting)
     return None
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from broker_core.coordinator.groups.choices import Choices
 from broker_core.coordinator.groups.consumer.group import NOTHING, put_or_drop
-from broker_core.coordinator.groups.consumer.records import Partitions
+from broker_core.coordinator.groups.consumer.records import GroupEpoch, Partitions
 from broker_core.coordinator.groups.group_types import FeatureShard
 from broker_core.coordinator.groups.modern_records import RecordKey, TargetEpoch
 from broker_core.coordinator.journal import JournalRecord
@@ -18,7 +18,6 @@ from broker_core.errors import ErrorCode, KafkaError
 from broker_core.features.share_groups.groups.records import (
     SHARE_RECORDS,
     Current,
-    GroupEpoch,
     RecordType,
     StatePartitions,
     Subscription,
@@ -51,7 +50,7 @@ class ShareGroup:
     """A group's members, the target of each, and the partitions whose state is kept for it."""
 
     group_id: str
-    epoch: GroupEpoch = field(default_factory=GroupEpoch)
+    epoch: GroupEpoch = field(default_factory=lambda: GroupEpoch(1))
     target_epoch: TargetEpoch = field(default_factory=lambda: TargetEpoch(0))
     members: dict[str, ShareMember] = field(default_factory=dict)
     targets: dict[str, Partitions] = field(default_factory=dict)
@@ -68,7 +67,7 @@ class ShareGroup:
 
     def replay(self, key: RecordKey[RecordType], value: Any) -> None:
         if key.kind is RecordType.GROUP_EPOCH:
-            self.epoch = value or GroupEpoch()
+            self.epoch = value or GroupEpoch(1)
         elif key.kind is RecordType.TARGET_EPOCH:
             self.target_epoch = value or TargetEpoch(0)
         elif key.kind is RecordType.STATE_PARTITIONS:

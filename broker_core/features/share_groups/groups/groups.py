@@ -14,7 +14,7 @@ from uuid import UUID
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.consumer.assignors import Reader, Readers
 from broker_core.coordinator.groups.consumer.group import unknown_member
-from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdPartition
+from broker_core.coordinator.groups.consumer.records import GroupEpoch, Partitions, TopicIdPartition
 from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings, GroupDescription
 from broker_core.coordinator.groups.consumer.subscriptions import Topics, metadata_hash
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
@@ -32,7 +32,7 @@ from broker_core.features.share_groups.groups.group import (
     share_groups_in,
 )
 from broker_core.features.share_groups.groups.offsets import ShareOffsets, begin_initialization
-from broker_core.features.share_groups.groups.records import Current, GroupEpoch, RecordType
+from broker_core.features.share_groups.groups.records import Current, RecordType
 from broker_core.features.share_groups.groups.requests import (
     JOIN_EPOCH,
     LEAVE_EPOCH,

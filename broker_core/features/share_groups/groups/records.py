@@ -5,7 +5,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from broker_core.coordinator.groups.consumer.records import PARTITIONS, Partitions
+from broker_core.coordinator.groups.consumer.records import PARTITIONS, GroupEpoch, Partitions
 from broker_core.coordinator.groups.modern_records import TARGET_EPOCH, RecordFormat
 from broker_core.coordinator.record_fields import (
     ID,
@@ -43,13 +43,6 @@ class Subscription(NamedTuple):
     client_id: str = ""
     client_host: str = ""
     topics: tuple[str, ...] = ()
-
-
-class GroupEpoch(NamedTuple):
-    """The group epoch, with a hash of the topics to detect changes."""
-
-    epoch: int = 1
-    metadata_hash: int = 0
 
 
 class Current(NamedTuple):

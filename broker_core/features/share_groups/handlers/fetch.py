@@ -9,9 +9,8 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from broker_core.broker.api import api
-from broker_core.broker.purgatory import Waiting
 from broker_core.broker.request_context import ApiCall
-from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
+from broker_core.errors import ErrorCode, KafkaError
 from broker_core.features.share_groups.broker_parts import share_broker
 from broker_core.features.share_groups.handlers.acknowledge import (
     acknowledge_all,
@@ -48,7 +47,6 @@ class _Result(NamedTuple):
     """The response for one partition."""
 
     error: ErrorCode = ErrorCode.NONE
-    message: str | None = None
     records: bytes = b""
     acquired: tuple[Acquired, ...] = ()
 
@@ -66,21 +64,12 @@ def fetch(context: ApiCall[m.ShareFetchRequest]) -> m.ApiMessage | None:
         if failure.code is not ErrorCode.SHARE_SESSION_LIMIT_REACHED:
             return error_answer(context, failure.code)
         # The client would try again at once.
-        _answer_later(context, failure.code)
+        answer, deadline_ms = error_answer(context, failure.code), context.now_ms + max(body.max_wait_ms, 0)
+        context.wait((), deadline_ms, lambda _now_ms: False, lambda _now_ms: context.answer(answer))
         return None
     acknowledged = acknowledge_all(context) if _acknowledges(body) else {}
     _Fetch(context, session, acknowledged).begin()
     return None
-
-
-def _answer_later(context: ApiCall[m.ShareFetchRequest], error: ErrorCode) -> None:
-    answer = context.guarded(lambda _now_ms: context.answer(error_answer(context, error)), None)
-    _wait(context, Waiting((), context.now_ms + max(context.body.max_wait_ms, 0), lambda _now_ms: False, answer))
-
-
-def _wait(context: ApiCall[m.ShareFetchRequest], waiting: Waiting) -> None:
-    context.broker.purgatory.wait(waiting)
-    context.abandon = lambda: context.broker.purgatory.cancel(waiting)
 
 
 def _check_modes(context: ApiCall[m.ShareFetchRequest]) -> None:
@@ -116,7 +105,7 @@ def _session(context: ApiCall[m.ShareFetchRequest]) -> ShareSession | None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the first request of a session acknowledges records")
         session = shares.open_session(key, context.connection, named)
         connection = context.connection
-        context.when_lost(lambda _now_ms: shares.connection_lost(connection, key.group_id))
+        connection.on_lost = lambda _now_ms: shares.connection_lost(connection, key.group_id)
         return session
     session = shares.session(key)
     session.advance(body.share_session_epoch)
@@ -161,13 +150,8 @@ class _Fetch:
             if not context.answered:
                 self._answer(context.now_ms)
             return
-        waiting = Waiting(
-            keys=[partition.topic_partition for partition in self._wanted.values()],
-            deadline_ms=context.now_ms + body.max_wait_ms,
-            attempt=context.guarded(self._try, True),
-            expire=context.guarded(self._answer, None),
-        )
-        _wait(context, waiting)
+        keys = [partition.topic_partition for partition in self._wanted.values()]
+        context.wait(keys, context.now_ms + body.max_wait_ms, self._try, self._answer)
 
     def _find_partitions(self) -> None:
         """Find the share partitions of the session, in another order each time, so that each is first at times."""
@@ -188,7 +172,7 @@ class _Fetch:
             try:
                 self._wanted[each] = share_broker(context.broker).partitions.get(key, context.now_ms)
             except KafkaError as error:
-                self._errors[each] = _Result(error.code, error.message or None)
+                self._errors[each] = _Result(error.code)
 
     def _try(self, now_ms: int) -> bool:
         found = 0
@@ -244,7 +228,7 @@ class _Fetch:
                     continue
                 found = log.read(offset, share, self._isolation, min_one_batch=not any_read)
             except KafkaError as error:
-                outcomes[each] = _Result(error.code, STANDARD_MESSAGES.get(error.code))
+                outcomes[each] = _Result(error.code)
                 continue
             any_read = any_read or bool(found.records)
             fetched = Fetched.of(bytes(found.records), found.aborted)
