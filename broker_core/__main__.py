@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from broker_core import __version__
-from broker_core.config import BrokerConfig
+from broker_core.config import BrokerConfig, known_settings
 from broker_core.errors import ConfigError, DamageError, MissingExtraError
 from broker_core.errors_page import with_address
 from broker_core.installed import parts
@@ -160,16 +160,31 @@ def _start(arguments: argparse.Namespace, config: BrokerConfig, after: ExitStack
     return thread, call, lambda topic, records: producer().produce(topic, records, None, "commit", None), ""
 
 
+def _settings_in(path: Path) -> dict[str, str]:
+    """Return the known settings in a broker's properties file; raise `ConfigError`, with its path, if it is malformed.
+
+    The file is in UTF-8, or else in Latin-1, which is the encoding that Apache Kafka reads.
+    """
+    data = path.read_bytes()
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")
+    try:
+        return known_settings(text)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGINT or SIGTERM; return the exit code."""
     arguments = _parser().parse_args(argv)
     _tune_memory()
     logging.basicConfig(level=arguments.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        from broker_core.server.properties_file import read_properties_file
         from broker_core.wire.kafka_versions import version_settings
 
-        settings = {} if arguments.config is None else read_properties_file(arguments.config)
+        settings = {} if arguments.config is None else _settings_in(arguments.config)
         settings |= version_settings(arguments.kafka_version, None)
         starts = [feature.start(arguments, settings) for feature in parts("command")]
         plain = partial(_start, arguments, BrokerConfig().override(settings))

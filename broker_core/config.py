@@ -9,16 +9,17 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from broker_core.errors import ConfigError
-from broker_core.listener_keys import LISTENER_PREFIX, listener_key
 from broker_core.properties import read_properties
 from broker_core.settings.catalog import SETTINGS, TOPIC_DEFAULTS, TYPES
 from broker_core.settings.fields import Settings, parse_setting
 from broker_core.settings.served import BrokerFields, ListenerConfig, TopicFields
 from broker_core.settings.values import (
+    LISTENER_PREFIX,
     check_as_kafka,
     check_usable,
     effectless,
     in_milliseconds,
+    listener_key,
     parse_kind,
     setting_of_kafka,
     too_small,
@@ -208,3 +209,15 @@ def is_secret(key: str) -> bool:
     found = listener_key(key)
     base = key if found is None else found.base
     return TYPES.get(base) == "PASSWORD" or base.endswith(_JAAS)
+
+
+def known_settings(text: str) -> dict[str, str]:
+    """Return the settings in a broker's properties file that Kafka or brokers here have; raise `ConfigError`."""
+    settings = parse_properties(text)
+    own = BrokerConfig.keys()
+    unknown = sorted(key for key in settings if key not in own and setting_of_kafka(key) is None)
+    if unknown:
+        logger.warning("unknown settings, which have no effect: %s", ", ".join(unknown))
+    if "log.dirs" in settings or "log.dir" in settings:
+        logger.warning("log.dirs has no effect: the option --data-dir names the folder of the logs")
+    return {key: value for key, value in settings.items() if key not in unknown}

@@ -8,7 +8,6 @@ from broker_core.broker.metadata_records import ALL_BROKERS, ConfigResource, Sto
 from broker_core.config import BrokerConfig, base_key
 from broker_core.errors import ConfigError, invalid_request
 from broker_core.java_values import trim
-from broker_core.listener_keys import listener_key
 from broker_core.settings.catalog import (
     CLUSTER_WIDE,
     DEFAULTS,
@@ -27,6 +26,7 @@ from broker_core.settings.values import (
     address_limits,
     check_as_kafka,
     check_list,
+    listener_key,
     parse_kind,
     split_list,
     wrong,

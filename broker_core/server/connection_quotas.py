@@ -14,10 +14,9 @@ from broker_core.broker.limits import AddressLimits, connection_limits
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError
-from broker_core.listener_keys import LISTENER_PREFIX
 from broker_core.security.acls import address_of, printed_host
 from broker_core.server.listeners import ListenerPlan
-from broker_core.settings.values import ADDRESS_LIMITS, address_limits
+from broker_core.settings.values import ADDRESS_LIMITS, LISTENER_PREFIX, address_limits
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,6 @@ from broker_core.broker.metadata import ClusterMetadata
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError
 from broker_core.installed import parts
-from broker_core.listener_keys import LISTENER_PREFIX, listener_key
 from broker_core.ports import Entropy
 from broker_core.security.principals import PrincipalRules
 from broker_core.security.sasl import SaslSettings
@@ -24,6 +23,7 @@ from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.security.sasl_passwords import MECHANISM_NAMES, credential_of_password
 from broker_core.security.sasl_settings import SaslServices, sasl_settings
 from broker_core.server.clock import monotonic_s
+from broker_core.settings.values import LISTENER_PREFIX, listener_key
 from broker_core.types import LAST_PORT, address_text, counted
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,6 @@ from typing import Final
 from broker_core.broker.broker_settings import BrokerSettings, refused_at_run_time
 from broker_core.errors import ConfigError
 from broker_core.java_values import trim
-from broker_core.listener_keys import LISTENER_PREFIX
 from broker_core.security.principals import certificate_names
 from broker_core.server.listeners import ListenerPlan
 from broker_core.server.tls import (
@@ -38,6 +37,7 @@ from broker_core.server.tls import (
 )
 from broker_core.settings.catalog import OF_STORES
 from broker_core.settings.served import ListenerConfig
+from broker_core.settings.values import LISTENER_PREFIX
 
 logger = logging.getLogger(__name__)
 

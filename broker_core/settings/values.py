@@ -2,16 +2,33 @@
 
 import re
 from collections.abc import Collection, Mapping, Set
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from broker_core.errors import ConfigError
 from broker_core.java_values import double_text, parse_double, parse_whole, trim
-from broker_core.listener_keys import LISTENER_PREFIX, listener_key
 from broker_core.settings.catalog import LONGER_UNITS, SETTINGS, TYPES, Declaration
 
 WHOLE_MAX: Final = {"INT": 2**31 - 1, "LONG": 2**63 - 1, "SHORT": 2**15 - 1}
 _REPLICA: Final = re.compile(r"(?:\d+:\d+)?")
 ADDRESS_LIMITS: Final = "max.connections.per.ip.overrides"
+LISTENER_PREFIX = "listener.name."
+
+
+class ListenerKey(NamedTuple):
+    """A key with the prefix of a listener: the listener's name, and the setting without the prefix."""
+
+    listener: str
+    base: str
+
+
+def listener_key(key: str) -> ListenerKey | None:
+    """Return the parts of a key with the prefix of a listener, None for other keys.
+
+    >>> listener_key("listener.name.tls.ssl.keystore.key")
+    ListenerKey(listener='tls', base='ssl.keystore.key')
+    """
+    listener, dot, base = key.removeprefix(LISTENER_PREFIX).partition(".")
+    return ListenerKey(listener, base) if dot and key.startswith(LISTENER_PREFIX) else None
 
 
 def parse_kind(key: str, kind: str, text: str) -> Any:

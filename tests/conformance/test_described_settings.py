@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from broker_core import EmbeddedBroker
-from broker_core.server.properties_file import known_settings
+from broker_core.config import known_settings
 from tests.support.apache_kafka import apache_kafka
 from tests.support.both_brokers import Kafka
 from tests.support.clients import make_topic

@@ -19,7 +19,6 @@ _CORE_BASE = _packages(
     "java_values",
     "settings",
     "config",
-    "listener_keys",
 )
 _CORE_FORMATS = _packages("broker_core", "wire", "records")
 _CORE_RULES = _packages("broker_core", "log", "coordinator", "security")
@@ -75,7 +74,6 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.features.__init__": frozenset(),
         "broker_core.jaas": frozenset(),
         "broker_core.java_values": frozenset(),
-        "broker_core.listener_keys": frozenset(),
         "broker_core.properties": frozenset(),
         "spark_eos.backoff": frozenset(),
         "spark_eos.readable": frozenset(),
@@ -86,7 +84,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core.types": _packages("broker_core", "errors"),
         "broker_core.ports": _packages("broker_core", "errors"),
-        "broker_core.settings": _packages("broker_core", "errors", "java_values", "listener_keys"),
+        "broker_core.settings": _packages("broker_core", "errors", "java_values"),
     },
     {
         "broker_core.java_stores": _packages("broker_core", "types"),
@@ -97,7 +95,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "spark_eos.options.key_stores": _packages("spark_eos", "errors", "options.catalog")
         | {"broker_core.cipher_suites"},
-        "broker_core.config": _packages("broker_core", "errors", "properties", "listener_keys", "settings"),
+        "broker_core.config": _packages("broker_core", "errors", "properties", "settings"),
         "spark_eos.sink.prepared": _packages("broker_core", "types") | _packages("spark_eos", "open_transaction"),
     },
     {

@@ -7,10 +7,9 @@ from importlib.resources import files
 
 import pytest
 
-from broker_core.config import BrokerConfig, TopicConfig
+from broker_core.config import BrokerConfig, TopicConfig, known_settings
 from broker_core.errors import ConfigError
 from broker_core.server.listeners import plan_listeners
-from broker_core.server.properties_file import known_settings
 from broker_core.settings.catalog import DEFAULTS, SETTINGS, TOPIC_DEFAULTS, TYPES
 from broker_core.settings.values import effectless
 

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from broker_core import EmbeddedBroker
-from broker_core.server.properties_file import known_settings
+from broker_core.config import known_settings
 from tests.support.recorded_stores import STORE_PASSWORD
 from tests.support.tls_brokers import issue
 
