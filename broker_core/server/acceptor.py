@@ -5,11 +5,11 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from broker_core.security.acls import printed_host
-from broker_core.server.connection_quotas import ConnectionQuotas, ConnectionSlot
+from broker_core.server.connection_quotas import ConnectionQuotas
 from broker_core.types import address_text
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ class Acceptor:
 
     sock: socket.socket
     listener: str
-    protocol_factory: Callable[[ConnectionSlot], asyncio.Protocol]
+    protocol_factory: Callable[[ExitStack], asyncio.Protocol]
     quotas: ConnectionQuotas
     now_ms: Callable[[], int]
     evict: Callable[[], None]
@@ -90,7 +90,7 @@ class Acceptor:
         self._arrivals.add(task)
         task.add_done_callback(self._arrivals.discard)
 
-    async def _acquire_slot(self, address: str) -> ConnectionSlot | None:
+    async def _acquire_slot(self, address: str) -> ExitStack | None:
         wait_ms = self.quotas.wait_ms(self.listener, self.now_ms())
         if wait_ms:
             await asyncio.sleep(wait_ms / 1000)
@@ -102,7 +102,7 @@ class Acceptor:
             self.evict()
         return slot
 
-    async def _arrive(self, sock: socket.socket, slot: ConnectionSlot, address: str) -> None:
+    async def _arrive(self, sock: socket.socket, slot: ExitStack, address: str) -> None:
         """Set up an accepted connection; the TLS handshake may fail."""
         context = self.context()
         has_tls = context is not None
@@ -115,7 +115,7 @@ class Acceptor:
                 ssl_shutdown_timeout=_TLS_SHUTDOWN_S if has_tls else None,
             )
         except OSError as error:
-            slot.release()
+            slot.close()
             logger.info(
                 "no connection from %s at %s: %s",
                 address,
@@ -123,7 +123,7 @@ class Acceptor:
                 getattr(error, "reason", None) or type(error).__name__,
             )
         except asyncio.CancelledError:
-            slot.release()
+            slot.close()
             raise
 
 

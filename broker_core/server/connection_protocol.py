@@ -6,6 +6,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 
 from broker_core.broker.broker import Broker
@@ -15,7 +16,6 @@ from broker_core.broker.fault_injection import FaultInjector
 from broker_core.security.acls import printed_host
 from broker_core.security.principals import ANONYMOUS, Principal, PrincipalRules, subject_name, user
 from broker_core.server.acceptor import shut_down
-from broker_core.server.connection_quotas import ConnectionSlot
 from broker_core.server.network_conditions import NetworkConditions, SlowLine, client_id_of
 from broker_core.types import Frame
 
@@ -95,7 +95,7 @@ class ConnectionProtocol(asyncio.Protocol):
         broker: Broker,
         listener: Listener,
         rules: PrincipalRules | None,
-        slot: ConnectionSlot,
+        slot: ExitStack,
     ) -> None:
         self._clients = clients
         self._broker = broker
@@ -205,7 +205,7 @@ class ConnectionProtocol(asyncio.Protocol):
         self._outbound.clear()
         if self._connection is not None:
             self._connection.lost()
-        self._slot.release()
+        self._slot.close()
         self._clients.remove(self)
         self._clients.step(lambda _now_ms: None)
 

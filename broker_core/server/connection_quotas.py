@@ -8,6 +8,7 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.limits import AddressLimits, connection_limits
@@ -19,18 +20,6 @@ from broker_core.server.listeners import ListenerPlan
 from broker_core.settings.values import ADDRESS_LIMITS, LISTENER_PREFIX, address_limits
 
 logger = logging.getLogger(__name__)
-
-
-class ConnectionSlot:
-    """The slot of one connection; releasing it twice has no effect."""
-
-    def __init__(self, give_back: Callable[[], None]) -> None:
-        self._give_back: Callable[[], None] | None = give_back
-
-    def release(self) -> None:
-        give_back, self._give_back = self._give_back, None
-        if give_back is not None:
-            give_back()
 
 
 class ConnectionQuotas:
@@ -97,8 +86,8 @@ class ConnectionQuotas:
         rates = [self._rates[listener]] if self.is_protected(listener) else [self._rates[listener], self._rate]
         return max(rate.take(now_ms) for rate in rates)
 
-    def acquire(self, listener: str, address: str) -> ConnectionSlot | None:
-        """Return a slot for an accepted connection, or None if its address has too many.
+    def acquire(self, listener: str, address: str) -> ExitStack | None:
+        """Return the slot of an accepted connection, which its `close` releases; None if its address has too many.
 
         An IPv4 address that a dual-stack socket reports as IPv6 counts as the IPv4 address, as in Java.
         """
@@ -115,7 +104,9 @@ class ConnectionQuotas:
                 del self._by_address[address]
             self._slot_released()
 
-        return ConnectionSlot(give_back)
+        slot = ExitStack()
+        slot.callback(give_back)
+        return slot
 
 
 def reconfigure_all(quotas: Mapping[int, ConnectionQuotas], cluster: Cluster) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -27,7 +27,7 @@ from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.server.acceptor import Acceptor, ReservedPorts
 from broker_core.server.clock import SystemClock
 from broker_core.server.connection_protocol import Clients, ConnectionProtocol
-from broker_core.server.connection_quotas import ConnectionQuotas, ConnectionSlot, reconfigure_all
+from broker_core.server.connection_quotas import ConnectionQuotas, reconfigure_all
 from broker_core.server.listeners import ListenerPlan, principal_rules, sasl_of
 from broker_core.server.tls_contexts import TlsContexts
 
@@ -179,7 +179,7 @@ class SocketServer:
             )
             acceptor.open()
 
-    def _new_connection(self, listener: str, broker_id: int, slot: ConnectionSlot) -> ConnectionProtocol:
+    def _new_connection(self, listener: str, broker_id: int, slot: ExitStack) -> ConnectionProtocol:
         broker = self.cluster.brokers[broker_id]
         return ConnectionProtocol(self.clients, broker, self._core_listeners[listener], self._rules.get(listener), slot)
 

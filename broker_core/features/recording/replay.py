@@ -17,10 +17,11 @@ from broker_core.server.clock import monotonic_s
 from broker_core.types import LAST_PORT
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import error_codes
-from broker_core.wire.framing import MalformedFrame, Request, UnsupportedVersion, decode_request
+from broker_core.wire.framing import FrameReader, MalformedFrame, Request, UnsupportedVersion, decode_request
 from broker_core.wire.local import decode_response, encode_request
 
 _LENGTH = struct.Struct(">i")
+_LONGEST_FRAME_BYTES = 2**31 - 1
 # How long a request may be blocked by a later one, such as a Fetch by a Produce, before the later one is sent.
 _GRACE_S = 0.02
 _RETRY_S = 0.05
@@ -121,7 +122,7 @@ class _Line:
         self._socket = socket.create_connection(address, timeout=deadline_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._deadline_s = deadline_s
-        self._received = bytearray()
+        self._received = FrameReader(_LONGEST_FRAME_BYTES, min_frame_bytes=0)
         self.asked: deque[_Asked] = deque()
 
     def send(self, frame: bytes) -> None:
@@ -131,13 +132,7 @@ class _Line:
     def frame(self, wait_s: float) -> bytes | None:
         """Return the next frame, without its length, or None after the given time."""
         until = monotonic_s() + wait_s
-        while True:
-            if len(self._received) >= 4:
-                end = 4 + _LENGTH.unpack_from(self._received)[0]
-                if len(self._received) >= end:
-                    frame = bytes(self._received[4:end])
-                    del self._received[:end]
-                    return frame
+        while (frame := self._received.cut()) is None:
             left = until - monotonic_s()
             if left <= 0:
                 return None
@@ -148,7 +143,8 @@ class _Line:
                 return None
             if not data:
                 raise ConnectionError("the server closed the connection")
-            self._received += data
+            self._received.keep(data)
+        return frame
 
     def close(self) -> None:
         self._socket.close()

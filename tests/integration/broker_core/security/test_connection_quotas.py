@@ -32,8 +32,8 @@ def test_full_broker_accepts_a_connection_when_another_closes():
     slots = [counted.acquire("PLAINTEXT", "1"), counted.acquire("SSL", "2")]
     assert not counted.has_free_slot("PLAINTEXT")
     assert not counted.has_free_slot("SSL")
-    slots[0].release()
-    slots[0].release()
+    slots[0].close()
+    slots[0].close()
     assert (counted.has_free_slot("SSL"), left) == (True, [1])
     counted.acquire("SSL", "2")
     assert not counted.has_free_slot("SSL")
@@ -62,7 +62,7 @@ def test_connections_per_address_are_limited():
     counted = quotas(max_connections_per_ip="1", max_connections_per_ip_overrides="10.0.0.1:2, [::1]:0")
     slot = counted.acquire("SSL", "10.0.0.2")
     assert counted.acquire("PLAINTEXT", "10.0.0.2") is None
-    slot.release()
+    slot.close()
     assert counted.acquire("PLAINTEXT", "10.0.0.2") is not None
     assert [counted.acquire("SSL", "10.0.0.1") is not None for _ in range(3)] == [True, True, False]
     assert counted.acquire("SSL", "::1") is None
