@@ -291,7 +291,8 @@ class Controller:
         self._change_replicas({topic_partition: wanted})
 
     def cancel_reassignment(self, topic_partition: TopicPartition) -> None:
-        self._change_replicas({topic_partition: self.metadata.leadership(topic_partition).reverted()})
+        old = self.metadata.leadership(topic_partition)
+        self._change_replicas({topic_partition: replace(old, replicas=old.original_replicas, adding=(), removing=())})
 
     def _progress(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Complete the reassignment of each partition of which all new replicas run."""

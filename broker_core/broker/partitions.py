@@ -56,9 +56,6 @@ class Leadership:
         adding, removing = sorted({*target} - {*self.replicas}), sorted({*self.replicas} - {*target})
         return replace(self, replicas=(*target, *removing), adding=tuple(adding), removing=tuple(removing))
 
-    def reverted(self) -> "Leadership":
-        return replace(self, replicas=self.original_replicas, adding=(), removing=())
-
     def progressed(self, running: Collection[int]) -> "Leadership":
         """Return the partition with its reassignment complete if all new replicas run and follow a leader."""
         target = tuple(each for each in self.replicas if each not in self.removing)

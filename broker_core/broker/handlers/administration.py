@@ -167,79 +167,60 @@ def _result(name: str, message: str | None, code: ErrorCode = ErrorCode.NONE) ->
 
 
 _PREFERRED, _UNCLEAN = 0, 1
-_NOT_AVAILABLE = KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
-_NONE_ELIGIBLE = KafkaError(
-    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available."
-)
-_NOT_NEEDED = KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
-
-
 _Reassigned: TypeAlias = m.AlterPartitionReassignmentsRequest.ReassignableTopic
 _NewReplicas: TypeAlias = m.AlterPartitionReassignmentsRequest.ReassignableTopic.ReassignablePartition
 _Ongoing: TypeAlias = m.ListPartitionReassignmentsResponse.OngoingTopicReassignment.OngoingPartitionReassignment
-_Verdicts = list[tuple[int, KafkaError | None]]
 
 
-def elect(context: ApiCall[m.ElectLeadersRequest]) -> m.ElectLeadersResponse:
-    body = context.body
-    results: list[tuple[str, _Verdicts]]
-    kind = body.election_type
+def elect(context: ApiCall[m.ElectLeadersRequest]) -> m.ApiMessage:
+    body, asked, refused = context.body, context.body, None
     try:
         require(context, Operation.ALTER, ResourceType.CLUSTER)
-        if kind not in (_PREFERRED, _UNCLEAN):
-            raise invalid_request(f"Unknown election type {kind}")
+        if body.election_type not in (_PREFERRED, _UNCLEAN):
+            raise invalid_request(f"Unknown election type {body.election_type}")
     except KafkaError as error:
-        results = [
-            (topic.topic, [(index, error) for index in topic.partitions]) for topic in body.topic_partitions or ()
-        ]
-        return _elected(error.code, results)
+        refused = error
     if body.topic_partitions is None:
-        found = [
-            (topic.name, _elections(context, kind, topic.name, range(len(topic.partitions))))
-            for topic in list(context.broker.metadata.topics.values())
-        ]
-        results = [(name, [each for each in elections if each[1] is not _NOT_NEEDED]) for name, elections in found]
-    else:
-        results = [
-            (topic.topic, _elections(context, kind, topic.topic, topic.partitions)) for topic in body.topic_partitions
-        ]
-    return _elected(ErrorCode.NONE, results)
+        form, topics = m.ElectLeadersRequest.TopicPartitions, {} if refused else context.broker.metadata.topics
+        every = [form(topic=name, partitions=list(range(len(each.partitions)))) for name, each in topics.items()]
+        asked = m.ElectLeadersRequest(topic_partitions=every)
+
+    def step(topic: m.ElectLeadersRequest.TopicPartitions, index: int) -> Fields:
+        if refused is not None:
+            raise KafkaError(refused.code, refused.message)
+        _elect(context, body.election_type, TopicPartition(topic.topic, index))
+        return {}
+
+    response = response_to_each(context.request, step, asked)
+    assert isinstance(response, m.ElectLeadersResponse)
+    response.error_code = ErrorCode.NONE if refused is None else refused.code
+    if body.topic_partitions is None:
+        for each in response.replica_election_results:
+            needed = [found for found in each.partition_result if found.error_code != ErrorCode.ELECTION_NOT_NEEDED]
+            each.partition_result = needed
+    return response
 
 
-def _elections(context: RequestContext, kind: int, topic: str, indexes: Iterable[int]) -> _Verdicts:
-    return [(index, _elect(context, kind, TopicPartition(topic, index))) for index in indexes]
-
-
-def _elect(context: RequestContext, kind: int, topic_partition: TopicPartition) -> KafkaError | None:
-    """Elect the leader of one partition; return the error, None if a leader was elected."""
+def _elect(context: RequestContext, kind: int, topic_partition: TopicPartition) -> None:
+    """Elect the leader of one partition, or raise why there is no election."""
     topic, controller = topic_partition.topic, context.broker.controller
     if topic not in context.broker.metadata.topics:
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}")
     if not context.broker.metadata.has_partition(topic_partition):
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic_partition}")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic_partition}")
     leader = context.broker.metadata.leadership(topic_partition).leader
     preferred = controller.preferred_leader(topic_partition)
     if leader != NO_LEADER and (leader == preferred or kind == _UNCLEAN):
-        return _NOT_NEEDED
-    if kind == _PREFERRED:
-        if leader == NO_LEADER or preferred not in controller.addresses:
-            return _NOT_AVAILABLE
+        raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+    if kind == _UNCLEAN:
+        controller.elect(topic_partition, preferred)
+        if controller.leader_of(topic_partition) is None:
+            problem = "Eligible topic partition leaders are not available."
+            raise KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, problem)
+    elif leader == NO_LEADER or preferred not in controller.addresses:
+        raise KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
+    else:
         controller.move_leader(topic_partition, preferred)
-        return None
-    controller.elect(topic_partition, preferred)
-    return _NONE_ELIGIBLE if controller.leader_of(topic_partition) is None else None
-
-
-def _elected(code: ErrorCode, results: Iterable[tuple[str, _Verdicts]]) -> m.ElectLeadersResponse:
-    form = m.ElectLeadersResponse.ReplicaElectionResult
-
-    def result(index: int, error: KafkaError | None) -> m.ElectLeadersResponse.ReplicaElectionResult.PartitionResult:
-        if error is None:
-            return form.PartitionResult(partition_id=index, error_message=None)
-        return form.PartitionResult(partition_id=index, error_code=error.code, error_message=error.message)
-
-    found = [form(topic=topic, partition_result=[result(*each) for each in verdicts]) for topic, verdicts in results]
-    return m.ElectLeadersResponse(error_code=code, replica_election_results=found)
 
 
 def reassign(context: ApiCall[m.AlterPartitionReassignmentsRequest]) -> m.ApiMessage:

@@ -5,8 +5,7 @@ replica of, as if the folder was its own.
 """
 
 from collections import Counter
-from collections.abc import Collection
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, require
@@ -36,6 +35,7 @@ _DEBUGGING_REPLICA = -2
 _NO_OFFSET = -1
 
 _WantedOffset: TypeAlias = m.ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
+_Trimmed: TypeAlias = m.DeleteRecordsRequest.DeleteRecordsTopic
 _Producer: TypeAlias = m.DescribeProducersResponse.TopicResponse.PartitionResponse.ProducerState
 _Found = tuple[int, int, int]
 _NOTHING: _Found = (_NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH)
@@ -45,7 +45,7 @@ def list_offsets(context: ApiCall[m.ListOffsetsRequest]) -> m.ApiMessage:
     """Find offsets by timestamp or by special timestamp; for read_committed the end is the last stable offset."""
     named = Counter((topic.name, entry.partition_index) for topic in context.body.topics for entry in topic.partitions)
 
-    def find(topic: _Merged, entry: _WantedOffset) -> Fields:
+    def find(topic: m.ListOffsetsRequest.ListOffsetsTopic, entry: _WantedOffset) -> Fields:
         require(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         if named[topic.name, entry.partition_index] > 1:
             raise invalid_request("a partition is named twice")
@@ -55,23 +55,13 @@ def list_offsets(context: ApiCall[m.ListOffsetsRequest]) -> m.ApiMessage:
     return response_to_each(context.request, find, _merged(context.body))
 
 
-class _Merged(NamedTuple):
-    """A topic as Kafka reads it: once if it has partitions, and each of them once, with its last entry."""
-
-    name: str
-    partitions: Collection[Any]
-
-
-class _MergedTopics(NamedTuple):
-    topics: list[_Merged]
-
-
-def _merged(body: m.ListOffsetsRequest | m.DeleteRecordsRequest) -> _MergedTopics:
-    found: dict[str, dict[int, Any]] = {}
+def _merged(body: m.ListOffsetsRequest | m.DeleteRecordsRequest) -> m.ApiMessage:
+    """Return a request as Kafka reads it: a topic once if it has partitions, and each of them with its last entry."""
+    found: dict[str, tuple[Any, dict[int, Any]]] = {}
     for topic in body.topics:
         for entry in topic.partitions:
-            found.setdefault(topic.name, {})[entry.partition_index] = entry
-    return _MergedTopics([_Merged(name, entries.values()) for name, entries in found.items()])
+            found.setdefault(topic.name, (type(topic), {}))[1][entry.partition_index] = entry
+    return type(body)(topics=[form(name=name, partitions=[*each.values()]) for name, (form, each) in found.items()])
 
 
 def _find_offset(context: ApiCall[m.ListOffsetsRequest], topic: str, entry: _WantedOffset) -> _Found:
@@ -116,7 +106,7 @@ def offset_for_leader_epoch(context: ApiCall[m.OffsetForLeaderEpochRequest]) -> 
 def delete_records(context: ApiCall[m.DeleteRecordsRequest]) -> m.ApiMessage:
     """Advance the log start offsets, at most to the high watermark (KIP-107)."""
 
-    def delete(topic: _Merged, entry: m.DeleteRecordsRequest.DeleteRecordsTopic.DeleteRecordsPartition) -> Fields:
+    def delete(topic: _Trimmed, entry: _Trimmed.DeleteRecordsPartition) -> Fields:
         require(context, Operation.DELETE, ResourceType.TOPIC, topic.name)
         log, _ = context.broker.led_log(TopicPartition(topic.name, entry.partition_index), context.now_ms)
         low_watermark = log.delete_records_before(entry.offset)

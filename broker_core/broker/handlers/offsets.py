@@ -16,6 +16,7 @@ from broker_core.log.producer_state import SENTINEL
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
+from broker_core.wire.error_responses import Fields, response_to_each
 from broker_core.wire.served import INDEXES, TOPICS, echo
 
 _FIRST_BY_ID = 10
@@ -27,6 +28,7 @@ _LAST_OLD_ERROR = 3
 _FIRST_KNOWING_LOADS = 2
 
 _CommitCall: TypeAlias = ApiCall[m.OffsetCommitRequest | m.TxnOffsetCommitRequest]
+_DeletedTopic: TypeAlias = m.OffsetDeleteRequest.OffsetDeleteRequestTopic
 _FetchedGroup: TypeAlias = m.OffsetFetchResponse.OffsetFetchResponseGroup
 Form = TypeVar("Form")
 # The names and partition indexes of the topics that a client asks for, None for all.
@@ -302,9 +304,9 @@ def _offset_forms(form: Callable[..., Form], partitions: Iterable[tuple[int, Fet
     ]
 
 
-def delete(context: ApiCall[m.OffsetDeleteRequest]) -> m.OffsetDeleteResponse:
+def delete(context: ApiCall[m.OffsetDeleteRequest]) -> m.ApiMessage:
     """Delete a group's offsets of partitions it does not subscribe to (KIP-496)."""
-    body, response = context.body, m.OffsetDeleteResponse
+    body = context.body
     require(context, Operation.DELETE, ResourceType.GROUP, body.group_id)
     unreadable = _unreadable_topics(context, (topic.name for topic in body.topics))
     wanted = [
@@ -316,21 +318,15 @@ def delete(context: ApiCall[m.OffsetDeleteRequest]) -> m.OffsetDeleteResponse:
     ]
     result = context.broker.groups.delete_offsets(body.group_id, wanted, context.now_ms)
     if result.error:
-        return response(error_code=result.error)
-    form, topics = response.OffsetDeleteResponseTopic, []
-    for topic in body.topics:
-        partitions = [
-            form.OffsetDeleteResponsePartition(
-                partition_index=entry.partition_index,
-                error_code=result.partitions.get(
-                    TopicPartition(topic.name, entry.partition_index), _missing(topic.name, unreadable)
-                ),
-            )
-            for entry in topic.partitions
-        ]
-        if partitions:
-            topics.append(form(name=topic.name, partitions=partitions))
-    return response(topics=topics)
+        return m.OffsetDeleteResponse(error_code=result.error)
+
+    def code(topic: _DeletedTopic, entry: _DeletedTopic.OffsetDeleteRequestPartition) -> Fields:
+        place = TopicPartition(topic.name, entry.partition_index)
+        return {"error_code": result.partitions.get(place, _missing(topic.name, unreadable))}
+
+    # As in Kafka, a topic without partitions is left out.
+    asked = m.OffsetDeleteRequest(group_id=body.group_id, topics=[each for each in body.topics if each.partitions])
+    return response_to_each(context.request, code, asked)
 
 
 APIS = (
@@ -353,5 +349,5 @@ APIS = (
         "READ TOPIC",
         echoes=TOPICS,
     ),
-    api(m.OffsetDeleteRequest, (0, 0), delete, "DELETE GROUP", "READ TOPIC"),
+    api(m.OffsetDeleteRequest, (0, 0), delete, "DELETE GROUP", "READ TOPIC", echoes=TOPICS, unspecific=range(1)),
 )
