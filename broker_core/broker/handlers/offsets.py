@@ -76,7 +76,7 @@ def commit_in_transaction(context: ApiCall[m.TxnOffsetCommitRequest]) -> m.ApiMe
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if code != ErrorCode.NONE:
             return dict.fromkeys(offsets, code)
-        return context.broker.groups.commit_transactional_offsets(request, context.now_ms)
+        return context.broker.groups.commit_offsets(request, context.now_ms)
 
     return _commit(context, _FIRST_TRANSACTIONAL_BY_ID, to_coordinator)
 

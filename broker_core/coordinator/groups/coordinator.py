@@ -213,23 +213,20 @@ class GroupCoordinator:
         return result
 
     def commit_offsets(self, request: OffsetCommit, now_ms: int) -> dict[TopicPartition, ErrorCode]:
-        """Commit offsets; without a generation the group may be unknown, and its id may be empty."""
-        error, shard = self._find(request.group_id, may_be_empty=True)
+        """Commit offsets; without a generation the group may be unknown, and its id may be empty.
+
+        In a transaction, the broker has verified it or added the partition beforehand.
+        """
+        is_plain = request.producer is None
+        error, shard = self._find(request.group_id, may_be_empty=is_plain)
         if shard is None:
             return dict.fromkeys(request.offsets, error)
         verdicts = self._offsets.commit(shard, request, now_ms)
         group = shard.groups.get(request.group_id)
-        in_generation = request.generation_id > NO_GENERATION
+        in_generation = is_plain and request.generation_id > NO_GENERATION
         if group is not None and in_generation and group.state in _RENEWING and request.member_id in group.members:
             self._rebalance.restart_session(group, group.members[request.member_id], now_ms)
         return verdicts
-
-    def commit_transactional_offsets(self, request: OffsetCommit, now_ms: int) -> dict[TopicPartition, ErrorCode]:
-        """Commit offsets in a transaction; the broker has verified it or added the partition beforehand."""
-        error, shard = self._find(request.group_id)
-        if shard is None:
-            return dict.fromkeys(request.offsets, error)
-        return self._offsets.commit(shard, request, now_ms)
 
     def check_transactional_commit(self, request: OffsetCommit) -> ErrorCode:
         """Return the error if the group is not coordinated here, for a check before its transaction is changed."""

@@ -213,7 +213,7 @@ class GroupWorld:
     ) -> ErrorCode:
         """Commit one offset in a transaction and return the error code."""
         request = OffsetCommit(group_id, {partition: OffsetToCommit(offset)}, producer=producer, **fields)
-        return self.coordinator.commit_transactional_offsets(request, self.now_ms)[partition]
+        return self.coordinator.commit_offsets(request, self.now_ms)[partition]
 
     def end(self, *, commit: bool, producer: ProducerIdentity = PRODUCER, partition: int = 0) -> ErrorCode:
         """Write a transaction's end marker."""

@@ -96,12 +96,10 @@ def test_commit_permission_table(
 def test_oversized_metadata_fails_its_partition_alone(metadata: str | None, verdict: ErrorCode, transactional: bool):
     world = GroupWorld(offset_metadata_max_bytes=5)
     offsets = {T0: OffsetToCommit(1, 3, metadata), T1: OffsetToCommit(2)}
+    request = OffsetCommit(GROUP, offsets, producer=PRODUCER if transactional else None)
+    verdicts = world.coordinator.commit_offsets(request, world.now_ms)
     if transactional:
-        request = OffsetCommit(GROUP, offsets, producer=PRODUCER)
-        verdicts = world.coordinator.commit_transactional_offsets(request, world.now_ms)
         world.end(commit=True)
-    else:
-        verdicts = world.coordinator.commit_offsets(OffsetCommit(GROUP, offsets), world.now_ms)
     assert verdicts == {T0: verdict, T1: NONE}
     fetched = world.coordinator.fetch_offsets(GROUP, [T0, T1]).offsets
     assert fetched[T1] == FetchedOffset(NONE, 2)
