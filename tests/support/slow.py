@@ -20,6 +20,8 @@ from tests.support.processes import ProcessorWatch, ticks_of_descendants
 
 _TIERS: Final = {"architecture": "check", "unit": "check", "integration": "integration", "spark": "spark"}
 _LOOK_INTERVAL_S: Final = 0.2
+# A look at a JVM and its workers takes milliseconds, and each test would cause twenty: one serves all of this time.
+_SAME_LOOK_S: Final = 0.05
 
 
 class Part(NamedTuple):
@@ -54,10 +56,15 @@ def _descendants() -> Callable[[], float]:
     A thread looks too: a JVM whose Python process ends before it takes its time with it.
     """
     watch, lock = ProcessorWatch(os.getpid(), ticks_of_descendants), threading.Lock()
+    found, good_until = 0.0, 0.0
 
     def look() -> float:
+        nonlocal found, good_until
         with lock:
-            return watch.look()
+            if time.monotonic() > good_until:
+                found = watch.look()
+                good_until = time.monotonic() + _SAME_LOOK_S
+            return found
 
     def look_often() -> None:
         while True:

@@ -3,6 +3,9 @@
 import os
 from collections.abc import Mapping
 
+import pytest
+
+from tests.support import slow
 from tests.support.processes import Process, ProcessorWatch, Ticks
 
 SECOND = os.sysconf("SC_CLK_TCK")
@@ -42,3 +45,17 @@ def test_ended_processes_that_no_other_waited_for_take_nothing_away():
 
 def test_there_is_no_time_without_processes():
     assert seconds({}, {}) == [0]
+
+
+def test_reports_of_quick_tests_share_a_look_at_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(slow, "ticks_of_descendants", lambda pid: looks.append(pid) or {})
+    monkeypatch.setattr(slow, "_SAME_LOOK_S", 3_600.0)
+    monkeypatch.setattr(slow.threading.Thread, "start", lambda _: None)
+    slow._descendants.cache_clear()
+    try:
+        watch = slow.Watch()
+        assert [watch.read()[1] >= 0 for _ in range(20)] == [True] * 20
+    finally:
+        slow._descendants.cache_clear()
+    assert len(looks) == 2, "the one that the watch begins with, and one for all"
