@@ -178,10 +178,16 @@ def paths(stores: JavaStores) -> dict[str, str]:
 
 @pytest.fixture
 def client(broker: JavaStoreBroker) -> Iterator[RawClient]:
-    """Return a connection; the settings that the test stores are deleted afterwards."""
+    """Return a connection, for changes that are only validated."""
     with RawClient(broker.addresses["PLAINTEXT"]) as client:
         yield client
-        delete_stored(client)
+
+
+@pytest.fixture
+def changing(client: RawClient) -> Iterator[RawClient]:
+    """Return a connection; the settings that the test stores are deleted afterwards."""
+    yield client
+    delete_stored(client)
 
 
 def served(broker: JavaStoreBroker, listener: str) -> str | None:
@@ -260,29 +266,29 @@ def test_a_store_with_other_names_or_without_a_key_is_refused(
 
 
 def test_stores_change_their_format_while_the_broker_runs(
-    broker: JavaStoreBroker, client: RawClient, paths: dict[str, str]
+    broker: JavaStoreBroker, changing: RawClient, paths: dict[str, str]
 ):
     assert served(broker, "PEM") is None
     jks: Settings = {f"{PEM}keystore.type": "JKS", f"{PEM}keystore.location": paths["new_jks"]}
     jks |= {f"{PEM}keystore.password": STORE_PASSWORD, f"{PEM}key.password": KEY_PASSWORD}
-    store(client, jks)
+    store(changing, jks)
     wait_until(lambda: served(broker, "PEM") == "new.jks", "the certificate of the JKS store is sent")
-    store(client, {f"{PEM}keystore.location": paths["new_p12"], f"{PEM}key.password": STORE_PASSWORD})
+    store(changing, {f"{PEM}keystore.location": paths["new_p12"], f"{PEM}key.password": STORE_PASSWORD})
     wait_until(lambda: served(broker, "PEM") == "new.p12", "the certificate of the PKCS12 store is sent")
-    store(client, dict.fromkeys(jks))
+    store(changing, dict.fromkeys(jks))
     wait_until(lambda: served(broker, "PEM") is None, "the certificate in PEM is sent")
 
 
 @pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
 def test_clients_are_checked_with_a_new_trust_store(
-    broker: JavaStoreBroker, client: RawClient, tmp_path: Path, kind: str
+    broker: JavaStoreBroker, changing: RawClient, tmp_path: Path, kind: str
 ):
     trusted, stranger = tmp_path / "trusted", trustme.CA()
     own, other = stranger.issue_cert("client"), stranger.issue_cert("other")
     # Java trusts any certificate of the store, not only an authority's.
     put_trusted(trusted, kind, "client", own.cert_chain_pems[0].bytes())
     assert not is_let_in(broker, "P12", own)
-    store(client, {f"{P12}truststore.location": str(trusted)})
+    store(changing, {f"{P12}truststore.location": str(trusted)})
     wait_until(lambda: is_let_in(broker, "P12", own), "the client is trusted")
     assert not is_let_in(broker, "P12", other)
 

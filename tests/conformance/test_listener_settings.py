@@ -43,10 +43,16 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def client(broker: TlsBroker) -> Iterator[RawClient]:
-    """Return a connection; the settings that the test stores are deleted afterwards."""
+    """Return a connection, for changes that are only validated."""
     with RawClient(broker.addresses["PLAINTEXT"]) as client:
         yield client
-        delete_stored(client)
+
+
+@pytest.fixture
+def changing(client: RawClient) -> Iterator[RawClient]:
+    """Return a connection; the settings that the test stores are deleted afterwards."""
+    yield client
+    delete_stored(client)
 
 
 @pytest.mark.parametrize("key", sorted(PER_BROKER))
@@ -101,27 +107,27 @@ def test_a_number_of_threads_is_halved_or_doubled_at_most(
             assert alter(client, {key: value}, name) == answer_to(WRAPPED.format(f"{update}{value}, value {problem}"))
 
 
-def test_threads_of_the_cleaner_are_halved_or_doubled_at_most(client: RawClient):
+def test_threads_of_the_cleaner_are_halved_or_doubled_at_most(changing: RawClient):
     key, expected = "log.cleaner.threads", {"1": None, "2": None, "3": "cannot be increased to more than double"}
     problems = {
         value: problem and WRAPPED.format(f"Log cleaner threads {problem} the current value 1")
         for value, problem in expected.items()
     } | {"0": "/ by zero"}
     for name in ("1", ""):
-        assert {value: alter(client, {key: value}, name) for value in problems} == {
+        assert {value: alter(changing, {key: value}, name) for value in problems} == {
             value: answer_to(message) for value, message in problems.items()
         }
 
     def become(value: str) -> None:
-        assert alter(client, {key: value}, validate_only=False) == (0, None)
-        wait_until(lambda: described(client, key)[0].value == value, f"{key}={value}")
+        assert alter(changing, {key: value}, validate_only=False) == (0, None)
+        wait_until(lambda: described(changing, key)[0].value == value, f"{key}={value}")
 
     become("2")
     become("4")
     halved = "Log cleaner threads cannot be reduced to less than half the current value 4"
-    assert alter(client, {key: "1"}) == answer_to(WRAPPED.format(halved))
+    assert alter(changing, {key: "1"}) == answer_to(WRAPPED.format(halved))
     # Without a value of its own the broker would have 1.
-    assert alter(client, {key: None}) == answer_to(WRAPPED.format(halved))
+    assert alter(changing, {key: None}) == answer_to(WRAPPED.format(halved))
     become("2")
 
 
@@ -139,9 +145,9 @@ def test_a_store_that_is_refused(broker: TlsBroker, client: RawClient, changes: 
     ],
 )
 def test_settings_are_described_with_those_they_inherit_from(
-    client: RawClient, settings: Settings, expected: dict[str, tuple[object, ...]]
+    changing: RawClient, settings: Settings, expected: dict[str, tuple[object, ...]]
 ):
-    store(client, settings)
+    store(changing, settings)
     found = {
         entry.name: (
             entry.value,
@@ -150,15 +156,15 @@ def test_settings_are_described_with_those_they_inherit_from(
             entry.config_type,
             [(each.name, each.value, each.source) for each in entry.synonyms],
         )
-        for entry in described(client, *expected)
+        for entry in described(changing, *expected)
     }
     assert found == expected
 
 
-def test_settings_of_sasl_have_no_effect_on_a_listener_that_is_open(broker: TlsBroker, client: RawClient):
+def test_settings_of_sasl_have_no_effect_on_a_listener_that_is_open(broker: TlsBroker, changing: RawClient):
     jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_carol="secret";'
     prefix = "listener.name.sasl."
-    store(client, {f"{prefix}sasl.enabled.mechanisms": "PLAIN", f"{prefix}plain.sasl.jaas.config": jaas})
+    store(changing, {f"{prefix}sasl.enabled.mechanisms": "PLAIN", f"{prefix}plain.sasl.jaas.config": jaas})
     with RawClient(broker.addresses["SASL"]) as login:
         assert login.send(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1).error_code == 0
     for user, code in (("alice", 0), ("carol", ErrorCode.SASL_AUTHENTICATION_FAILED)):
@@ -177,22 +183,22 @@ def served(broker: TlsBroker, listener: str, own: trustme.LeafCert | None = None
         return secure.getpeercert(binary_form=True) or b""
 
 
-def test_a_new_certificate_is_sent_to_the_next_client(broker: TlsBroker, client: RawClient):
+def test_a_new_certificate_is_sent_to_the_next_client(broker: TlsBroker, changing: RawClient):
     own, new = broker.authority.issue_cert("client"), issue(broker.authority)
     prefix, old = "listener.name.text.ssl.keystore.", served(broker, "TEXT", own=own)
-    store(client, {f"{prefix}key": new.key, f"{prefix}certificate.chain": new.chain})
+    store(changing, {f"{prefix}key": new.key, f"{prefix}certificate.chain": new.chain})
     wanted = ssl.PEM_cert_to_DER_cert(new.chain)
     wait_until(lambda: served(broker, "TEXT", own=own) == wanted, "the new certificate is sent")
-    store(client, {f"{prefix}key": None, f"{prefix}certificate.chain": None})
+    store(changing, {f"{prefix}key": None, f"{prefix}certificate.chain": None})
     wait_until(lambda: served(broker, "TEXT", own=own) == old, "the first certificate is sent again")
 
 
-def test_a_file_is_read_again_when_its_setting_is_sent_again(broker: TlsBroker, client: RawClient):
+def test_a_file_is_read_again_when_its_setting_is_sent_again(broker: TlsBroker, changing: RawClient):
     old, new, key = served(broker, "FILE"), issue(broker.authority), "listener.name.file.ssl.keystore.location"
     broker.file.write_text(new.key + new.chain, encoding="utf-8")
     os.utime(broker.file, (1, 1))
     assert served(broker, "FILE") == old
-    store(client, {key: str(broker.file)})
+    store(changing, {key: str(broker.file)})
     wait_until(lambda: served(broker, "FILE") == ssl.PEM_cert_to_DER_cert(new.chain), "the file is read")
 
 
@@ -219,9 +225,9 @@ def test_a_certificate_with_other_names_is_refused(broker: TlsBroker, client: Ra
     assert ask("127.0.0.1", "localhost", "other.example") == (0, None)
 
 
-def test_a_listener_may_allow_a_certificate_with_other_names(broker: TlsBroker, client: RawClient):
+def test_a_listener_may_allow_a_certificate_with_other_names(broker: TlsBroker, changing: RawClient):
     prefix, new = "listener.name.limited.ssl.keystore.", issue(broker.authority, "127.0.0.1", unit="Others")
-    store(client, {f"{prefix}key": new.key, f"{prefix}certificate.chain": new.chain})
+    store(changing, {f"{prefix}key": new.key, f"{prefix}certificate.chain": new.chain})
     wanted = ssl.PEM_cert_to_DER_cert(new.chain)
     wait_until(lambda: served(broker, "LIMITED") == wanted, "the new certificate is sent")
 
@@ -239,7 +245,7 @@ def test_a_listener_uses_its_cipher_suites_only(broker: TlsBroker):
         context.wrap_socket(plain, server_hostname=host)
 
 
-def test_clients_are_checked_with_new_trusted_certificates(broker: TlsBroker, client: RawClient):
+def test_clients_are_checked_with_new_trusted_certificates(broker: TlsBroker, changing: RawClient):
     other = trustme.CA()
     context = trusting(broker.authority, other.issue_cert("client"))
 
@@ -252,7 +258,7 @@ def test_clients_are_checked_with_new_trusted_certificates(broker: TlsBroker, cl
 
     assert not is_let_in()
     text = broker.authority.cert_pem.bytes().decode() + other.cert_pem.bytes().decode()
-    store(client, {"listener.name.text.ssl.truststore.certificates": text})
+    store(changing, {"listener.name.text.ssl.truststore.certificates": text})
     wait_until(is_let_in, "the other authority is trusted")
 
 
