@@ -88,9 +88,11 @@ def test_blocks_share_names_files_and_the_broker(tmp_path: Path, monkeypatch: py
         block_of("python", "raise AssertionError"),
         block_of("python", "def test_it():\n    raise AssertionError"),
         block_of("bash", "false\ntrue"),
+        block_of("bash", "eos-kafka completion bash\neos-kafka decisions list"),
+        block_of("bash", "python -m tests.support.architecture --nothing"),
     ],
 )
 def test_failing_block_fails_its_page(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match=None if "raise" in block else "ended with status"):
         run_page(page_of(block), tmp_path)

@@ -7,13 +7,18 @@ import subprocess
 import sys
 import threading
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import pytest
 import yaml
 
+from spark_eos.admin import command
 from tests.support.documents import ROOT, Block, Page
 
 # Languages whose blocks are ignored, and those whose blocks are only parsed.
@@ -38,6 +43,8 @@ DRAIN_S = 20
 # page shows the plugin.
 _LEAN = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
 _ANYIO = "anyio"
+# Commands without a shell's signs run in this process: their imports take longer than most of them.
+_PLAIN = re.compile(r"\s*(eos-kafka|python -m tests\.[\w.]+)(\s+[\w./:=,-]+)*\s*")
 _MAKE = re.compile(r"^make\s+([a-z]+)\b.*$", re.MULTILINE)
 _INSTALLS = re.compile(r"\b(pip3? install|npm install|apt(-get)? install)\b")
 
@@ -176,14 +183,49 @@ def _run_tests(page: Page, names: list[str], folder: Path) -> None:
     """Run these files, if there are any, and forget them."""
     if names:
         lean = _LEAN if _ANYIO in page.text else (*_LEAN, "-p", f"no:{_ANYIO}")
-        _check(", ".join([page.name, *names]), [sys.executable, "-m", "pytest", "-q", *lean, *names], folder)
+        with _own_modules(folder):
+            status = pytest.main(["-q", *lean, "--rootdir", str(folder), *names])
+        assert status == 0, f"{', '.join([page.name, *names])} ended with status {status}"
         names.clear()
 
 
+@contextmanager
+def _own_modules(folder: Path) -> Iterator[None]:
+    """Forget at the end what a block has imported from the page's folder: another page may have the same names."""
+    path = list(sys.path)
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name, module in list(sys.modules.items()):
+            if (getattr(module, "__file__", None) or "").startswith(str(folder)):
+                del sys.modules[name]
+
+
 def _run_commands(page: Page, block: Block, code: str, folder: Path) -> None:
-    script = _MAKE.sub("", code)
-    if script.strip():
-        _check(f"{page.name}:{block.line}", ["bash", "-euo", "pipefail", "-c", script], folder)
+    script, where = _MAKE.sub("", code), f"{page.name}:{block.line}"
+    commands = [line for line in script.replace("\\\n", " ").splitlines() if line.strip()]
+    if all(_PLAIN.fullmatch(each) for each in commands):
+        for each in commands:
+            status = _run_here(each.split())
+            assert status == 0, f"{where}: {each} ended with status {status}"
+    else:
+        _check(where, ["bash", "-euo", "pipefail", "-c", script], folder)
+
+
+def _run_here(words: Sequence[str]) -> object:
+    """Run a command in this process, and return its exit status."""
+    program, *arguments = words
+    if program == "eos-kafka":
+        return command.main(arguments)
+    spec = find_spec(arguments[1])
+    assert spec is not None, f"there is no module {arguments[1]}"
+    module = import_module(f"{spec.name}.__main__" if spec.submodule_search_locations else spec.name)
+    with patch.object(sys, "argv", arguments[1:]):
+        try:
+            return module.main() or 0
+        except SystemExit as ended:
+            return ended.code
 
 
 def _check(what: str, command: list[str], folder: Path) -> None:
