@@ -11,6 +11,7 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression
 from broker_core.types import TopicPartition
 from spark_eos.client import transactions
+from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.topics import describe_topic_config
@@ -18,7 +19,7 @@ from spark_eos.codec.encode import encode_batches
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.driver.broker_capabilities import BrokerCapabilities
 from spark_eos.sink.driver.decision_topic import Durability, ensure_decision_topic
-from spark_eos.sink.naming import DECISION_TOPIC_PARTITIONS, decision_partition
+from spark_eos.sink.naming import DECISION_TOPIC_PARTITIONS, decision_partition, driver_id
 from spark_eos.sink.protocol import settlement
 from tests.support.spark_eos.client_world import unique
 from tests.support.spark_eos.driving import end_all, settle
@@ -116,6 +117,8 @@ def test_aborted_decision_behind_an_open_transaction_is_ignored(world: World) ->
     log = world.log()
     with pytest.raises(Exception, match="too long"):
         log.decide(world.decision(world.prepare("run1")), log.take_over(), decide_by_ms=1)
+    [left] = describe_transactions(world.client, [driver_id("p", world.query)]).values()
+    assert left.state == "CompleteAbort", "the driver has ended what it does not decide"
     world.committer("run2").commit([world.prepare("run2")], 0)
     assert world.log()._newest_by_scan(0).run == "run2"
 

@@ -44,9 +44,10 @@ def test_restart_raises_every_leader_epoch_and_keeps_the_rest():
     journal = Journal()
     before = opened(journal)
     before.create_topic("t", UUID(int=1), 2, {"retention.ms": "5"})
+    assert before.configure_topic("t", {"retention.ms": "7"}).config == {"retention.ms": "7"}
     after = opened(journal)
     assert after.topic("t").partitions == [Leadership(1, 1, (1, 2)), Leadership(2, 1, (2, 1))]
-    assert after.topic("t").config == {"retention.ms": "5"}
+    assert after.topic("t").config == {"retention.ms": "7"}
     assert after.cluster_id == before.cluster_id
 
 

@@ -81,6 +81,8 @@ def test_bytes_below_the_last_stable_offset_are_counted() -> None:
     assert log.stable_bytes_from(0, UNCOMMITTED, 100) == 100
     assert log.stable_bytes_from(6, COMMITTED, 10**6) == 0
     assert log.stable_bytes_from(99, COMMITTED, 10**6) == 0
+    log.delete_records_before(2)
+    assert [log.stable_bytes_from(offset, COMMITTED, 10**6) for offset in (1, 2)] == [0, 4 * size]
 
 
 # Rule D.3/1.

@@ -32,7 +32,7 @@ def session(max_reauth_ms=0, passwords=PASSWORDS, validator=None):
     return SaslSession(
         SaslSettings(
             {"PLAIN": lambda: Plain(passwords), "OAUTHBEARER": lambda: OAuthBearer(validator or UnsecuredTokens())},
-            {"PLAIN": max_reauth_ms, "OAUTHBEARER": max_reauth_ms},
+            {"PLAIN": max_reauth_ms, "OAUTHBEARER": max_reauth_ms} if max_reauth_ms else {},
             1000,
             100,
         )

@@ -126,6 +126,16 @@ def test_missing_topic_is_reported_with_the_broker_address(options: dict[str, st
         planner(table(), **options).starting_offsets()
 
 
+def test_topic_that_no_answer_has_named_yet_is_looked_up_again() -> None:
+    class Late(Table):
+        def places(self, topics: Collection[str], **more: bool) -> dict[TopicPartition, PartitionPlace]:
+            return super().places(topics, **more) if self.clock.monotonic() > appears_at else {}
+
+    lookup = Late(table().marks)
+    appears_at = lookup.clock.monotonic() + 0.2
+    assert planner(lookup, **{"kafka.metadata.max.age.ms": "3600000"}).starting_offsets() == {T0: 8, T1: 5}
+
+
 def test_end_offset_is_the_last_stable_offset_unless_read_uncommitted() -> None:
     assert planner(table()).starting_offsets() == {T0: 8, T1: 5}
     assert planner(table(), **{"isolation.level": "read_uncommitted"}).starting_offsets() == {T0: 10, T1: 5}
