@@ -33,7 +33,8 @@ from tests.support.clocks import StandingClock, runtime_by
 from tests.support.spark_eos.source_data import DEADLINE_SECONDS, add_partitions, delete_topic, send_plain
 from tests.support.spark_eos.source_query import Query, offsets_in, running
 
-BROKERS, TRIGGERS = 3, 10
+# As many triggers and partitions as show a request for each of them.
+BROKERS, PARTITIONS, TRIGGERS = 3, 60, 10
 OURS = {"kafka.client.id": "requests-of-ours"}
 # Longer than any test.
 NEVER_OLD = {"kafka.metadata.max.age.ms": "3600000"}
@@ -52,12 +53,10 @@ def process(monkeypatch: pytest.MonkeyPatch) -> ProcessState:
     return state
 
 
-@pytest.fixture(scope="module", params=[4, 300])
-def cluster(request: pytest.FixtureRequest) -> Iterator[tuple[EmbeddedBroker, str, int]]:
-    with EmbeddedBroker(brokers=BROKERS, requests_kept=50_000) as kafka:
-        topic = f"t{request.param}"
-        kafka.create_topic(topic, request.param)
-        yield kafka, topic, request.param
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[tuple[EmbeddedBroker, str, int]]:
+    with EmbeddedBroker(brokers=BROKERS, requests_kept=50_000, topics={"many": PARTITIONS}) as kafka:
+        yield kafka, "many", PARTITIONS
 
 
 def counted(kafka: EmbeddedBroker, work: Callable[[], object]) -> Counter[str]:
@@ -308,7 +307,11 @@ def test_deleted_topic_of_a_pattern_is_dropped_without_a_new_listing() -> None:
 # Cached metadata
 
 
-def metadata_answer(version: int, topics: dict[str, int], **changes: Any) -> bytes:
+# Of the partitions in turn, in number.
+REPLICAS = (0, 3, 150)
+
+
+def metadata_answer(version: int, topics: dict[str, int]) -> bytes:
     form = MetadataResponse.MetadataResponseTopic
     described = [
         form(
@@ -316,7 +319,7 @@ def metadata_answer(version: int, topics: dict[str, int], **changes: Any) -> byt
             partitions=[
                 form.MetadataResponsePartition(
                     version=version, error_code=0, partition_index=partition, leader_id=partition % 3, leader_epoch=7,
-                    replica_nodes=list(range(changes.get("replicas", 3))), isr_nodes=[0, 1], offline_replicas=[])
+                    replica_nodes=list(range(REPLICAS[partition % 3])), isr_nodes=[0, 1], offline_replicas=[])
                 for partition in range(count)
             ])
         for number, (name, count) in enumerate(topics.items(), 1)
@@ -332,10 +335,9 @@ TOPICS = {"a": 2, "__consumer_offsets": 1, "wanted-1": 200, "b" * 200: 0, "wante
 
 
 @pytest.mark.parametrize("version", range(4, 14))
-@pytest.mark.parametrize("replicas", [0, 3, 150])
-def test_matching_topics_are_parsed_from_every_metadata_version(version: int, replicas: int) -> None:
+def test_matching_topics_are_parsed_from_every_metadata_version(version: int) -> None:
     request = FilteredMetadataRequest(None, re.compile("wanted-.").fullmatch)  # type: ignore[arg-type]
-    read = request.read_response(version, memoryview(metadata_answer(version, TOPICS, replicas=replicas)))
+    read = request.read_response(version, memoryview(metadata_answer(version, TOPICS)))
     assert [broker.host for broker in read.cluster.brokers] == ["host0", "host1", "host2"]
     assert read.cluster.topics == []
     assert read.throttle_time_ms == 3
@@ -348,7 +350,7 @@ def test_matching_topics_are_parsed_from_every_metadata_version(version: int, re
 
 
 def test_truncated_or_modified_metadata_is_refused_or_read() -> None:
-    whole = metadata_answer(12, {"wanted-1": 3, "x": 2})
+    whole = metadata_answer(12, {"wanted-1": 2, "x": 2})
     request = FilteredMetadataRequest(None, lambda name: name == "wanted-1")
     for size in range(len(whole)):
         with pytest.raises(Exception):  # noqa: B017 (the reader of answers names them)
