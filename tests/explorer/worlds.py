@@ -30,6 +30,15 @@ DEFAULT: Final[dict[str, Bounds]] = {
     # An operator completes or aborts a decision, whether its driver lives or not.
     "operator": Bounds(tasks=1, drivers=2, faults=1, micro_batches=1, has_zombies=False, switches=1, has_operator=True),
     "two writes": Bounds(tasks=1, drivers=2, faults=1, has_zombies=False, writes=2),
+    # Tasks lose their transactions, by their timeout, an operator, or a process that dies.
+    "lost tasks": Bounds(
+        tasks=2,
+        drivers=2,
+        faults=2,
+        micro_batches=1,
+        has_zombies=False,
+        kinds=frozenset({"dies", "time", "terminated"}),
+    ),
 }
 # A few thousand states each.
 SHORT: Final = ("restart, two tasks", "old protocol", "two writes")
@@ -42,7 +51,7 @@ _OPERATOR: Final = Bounds(
 # Small worlds, each with the faults that show a mutation of some part.
 FOR_MUTATIONS: Final[dict[str, Bounds]] = {
     "woken": Bounds(tasks=1, drivers=2, faults=0, switches=2),
-    "oldwoken": Bounds(tasks=1, drivers=2, faults=0, micro_batches=3, switches=2, level=1),
+    "oldwoken": Bounds(tasks=1, drivers=2, faults=0, micro_batches=3, switches=1, level=1),
     "named": Bounds(tasks=1, drivers=2, faults=0, micro_batches=3, switches=3, zombies_after=1),
     "stale": _RESTART._replace(kinds=frozenset({"stale", "dies", "missed"})),
     "oldstale": _RESTART._replace(kinds=frozenset({"stale", "dies"}), level=1),
@@ -57,7 +66,8 @@ FOR_MUTATIONS: Final[dict[str, Bounds]] = {
     "deaths": _LOST._replace(kinds=frozenset({"dies", "unanswered"}), faults=1, micro_batches=2),
     "olddeaths": _LOST._replace(kinds=frozenset({"dies", "unanswered"}), faults=1, micro_batches=2, level=1),
     "unanswered": _RESTART._replace(kinds=frozenset({"unanswered"})),
-    "lost": _LOST._replace(kinds=frozenset({"dies", "time", "terminated"})),
+    "lost": DEFAULT["lost tasks"]._replace(faults=1),
+    "lostalone": DEFAULT["lost tasks"]._replace(drivers=1),
     "oldlost": _LOST._replace(kinds=frozenset({"dies", "time", "terminated"}), level=1),
     "level": _LOST._replace(kinds=frozenset({"dies", "level"}), micro_batches=2),
     "hidden": _LOST._replace(kinds=frozenset({"dies", "expires", "terminated"})),
@@ -78,8 +88,8 @@ FOR_MUTATIONS: Final[dict[str, Bounds]] = {
     "oldleader": DEFAULT["no leader"]._replace(tasks=1, level=1),
     "operator": _OPERATOR._replace(kinds=frozenset({"dies"})),
     "operatoralive": _OPERATOR._replace(faults=0, switches=2, micro_batches=2),
-    "topicwoken": Bounds(tasks=1, drivers=2, faults=1, switches=2, kinds=frozenset({"topic"})),
-    "topiclost": _LOST._replace(kinds=frozenset({"topic", "dies", "terminated"}), faults=3),
+    "topicwoken": Bounds(tasks=1, drivers=2, faults=1, switches=1, kinds=frozenset({"topic"})),
+    "topiclost": _LOST._replace(kinds=frozenset({"topic", "dies", "terminated"})),
     "doubt": Bounds(tasks=1, drivers=1, faults=2, kinds=frozenset({"stale", "unanswered"})),
 }
 
