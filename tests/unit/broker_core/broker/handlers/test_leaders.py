@@ -61,7 +61,9 @@ def test_preferred_leader_that_is_offline_is_not_available(cluster, client):
     cluster.controller.broker_left(2)
     assert elect(client, 0) == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
     assert elect(client, 1) == ErrorCode.ELECTION_NOT_NEEDED
+    assert cluster.metadata.running_ids == (1, 3)
     cluster.controller.broker_joined(2, Address("test", 9001))
+    assert cluster.metadata.running_ids == (1, 2, 3)
     assert (leader(cluster), elect(client, 0)) == (2, ErrorCode.ELECTION_NOT_NEEDED)
 
 

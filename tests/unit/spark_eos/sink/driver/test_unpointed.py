@@ -389,6 +389,21 @@ def test_decision_topic_without_its_newest_records_is_retried_and_has_a_remedy(c
 # The place of decisions
 
 
+def test_foreign_offset_beside_an_older_pointer_leads_to_a_search(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The decision topic has more partitions by now, and an operator's reset has replaced the newest pointer."""
+    cluster.partitions = 1
+    committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
+    cluster.partitions = 8
+    place = TopicPartition(DECISIONS, decision_partition(QUERY, 8))
+    assert place not in cluster.groups[f"p.{QUERY}"]
+    cluster.groups[f"p.{QUERY}"][place] = CommittedOffset(place, 5, "")
+    committer(cluster, "run2").commit(tasks(cluster, "run2"), 0)
+    assert visible(cluster) == 2
+    assert "the decisions are searched in the decision topic" in caplog.text
+
+
 def test_partitioned_decision_topic_needs_one_partition_read(cluster: MemoryCluster) -> None:
     mark(cluster)
     committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)

@@ -150,6 +150,7 @@ def test_regular_expressions_follow_existing_topics(world: ConsumerWorld):
     assert world.consumers.regexes.keys() == {"new-.*"}
     world.beat("a", epoch + 1, regex="")
     assert not world.consumers.regexes
+    assert world.enter("b", regex="new-(").error is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 def test_changed_member_metadata_is_recorded_without_a_new_epoch(world: ConsumerWorld):
