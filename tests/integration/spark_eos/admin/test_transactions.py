@@ -38,6 +38,8 @@ from tests.support.clients import make_topic, unique
 from tests.support.hanging import HANGING_SETTINGS, hang, kafka_with_late_writes, open_up
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import Identity, RawSession, record_batch
+from tests.support.spark_eos.source_data import send_plain
+from tests.support.spark_eos.source_query import running
 from tests.support.terminal import Terminal
 from tests.support.waiting import wait_until
 
@@ -411,6 +413,16 @@ def test_hanging_transaction_is_explained_and_its_command_ends_it(
     assert "About to write an abort marker" in kafka.err
     assert session.fetch(topic, 0, isolation=1).last_stable_offset == 4
     assert kafka.run("find-hanging", "--topic", topic, *ANY_AGE) == ExitCode.DONE
+
+
+def test_query_reads_on_when_the_hanging_transaction_is_aborted(kafka: Kafka, session: RawSession, topic: str) -> None:
+    hang(session, topic)
+    send_plain(kafka.bootstrap_servers, topic, ["behind"])
+    with running(kafka.bootstrap_servers, subscribe=topic, startingOffsets="earliest") as query:
+        assert (query.texts(), query.texts()) == (["in time"], []), "it waits for the last stable offset"
+        assert kafka.run("find-hanging", "--topic", topic, *ANY_AGE) == ExitCode.HANGING_FOUND
+        kafka.run_advice(topic)
+        assert query.texts() == ["behind"]
 
 
 def test_plan_is_confirmed_at_a_terminal(kafka: Kafka, session: RawSession, topic: str) -> None:
