@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.crash.feed import Feed
+from tests.support.spark_eos.holds import HOLD_DEADLINE_S
 from tests.support.waiting import wait_until
 
 LINE_BYTES = 1_000
 LINES = 40
 # Small buffers: a task writes in several chunks, each of them in several requests.
 SMALL_BUFFERS = {"buffer.memory": "65536", "batch.size": "4096", "kafka.max.request.size": "8192"}
-HOLD_DEADLINE_S = 240
 
 
 @dataclass

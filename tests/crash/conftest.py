@@ -12,6 +12,7 @@ from tests.crash.world import World, world
 from tests.support.both_brokers import brokers_of
 from tests.support.short_form import chosen, leave_out
 from tests.support.spark_eos.brokers import running_broker
+from tests.support.spark_eos.holds import Holds
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -61,13 +62,10 @@ def hazard_at(spark: SparkSession, failpoints_file: Path, tmp_path: Path) -> Ite
     """Return what makes a `Hazard` for a broker's address, and leave nothing armed, held or running."""
 
     def make(broker: str, address: str | None = None) -> Hazard:
-        return Hazard(spark, tmp_path, failpoints_file, address or broker, broker)
+        return Hazard(tmp_path, failpoints_file, spark, address or broker, broker)
 
     yield make
-    failpoints_file.unlink(missing_ok=True)
-    # A query of a failed test must not keep a slot either.
-    for held in tmp_path.glob("held-*"):
-        held.unlink()
+    Holds(tmp_path, failpoints_file).end()
     for query in spark.streams.active:
         query.stop()
 

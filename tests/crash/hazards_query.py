@@ -1,12 +1,9 @@
 """The queries of the hazard tests in the test's own Spark session, paused at points, and the check of their output."""
 
-import os
 import re
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -16,10 +13,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark_eos.client.inspection import list_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
-from tests.crash.case import HOLD_DEADLINE_S, Case
+from tests.crash.case import Case
 from tests.crash.world import PARTITIONS, World
+from tests.support.spark_eos.holds import Hold, Holds
 from tests.support.spark_eos.sink_topic import open_transactions
-from tests.support.waiting import wait_until
 
 END_DEADLINE_S = 200
 TASKS = 2
@@ -32,54 +29,17 @@ class Address:
     address: str
 
 
-@dataclass(frozen=True)
-class Hold:
-    """A rule that holds the first process that reaches a point."""
-
-    rule: str
-    path: Path
-
-    def wait(self, query: StreamingQuery | None = None) -> int:
-        """Wait until a process is held, and return its id; raise if the query ends before that."""
-
-        def is_held() -> bool:
-            if not self.path.exists() and query is not None and not query.isActive:
-                raise AssertionError(f"the query ended before {self.rule}: {query.exception()}")
-            return self.path.exists()
-
-        wait_until(is_held, f"a process is held by {self.rule}", deadline_s=HOLD_DEADLINE_S)
-        return int(self.path.read_text())
-
-    def release(self) -> None:
-        """Let the process continue."""
-        self.path.unlink(missing_ok=True)
-
-
 @dataclass
-class Hazard:
+class Hazard(Holds):
     """What a hazard test works with; `address` is that of the queries, `broker` that of the judge."""
 
     spark: SparkSession
-    folder: Path
-    rules_file: Path
     address: str
     broker: str
 
     def case(self, micro_batches: int = 2, **options: str) -> Case:
         """Make a query with its own input, checkpoint and topic; an option's name is written with `_` for `.`."""
         return World(Address(self.broker), Address(self.address), self.folder).new_case(micro_batches, **options)
-
-    def arm(self, *rules: str) -> None:
-        """Replace all rules of the session."""
-        fresh = self.rules_file.with_suffix(".fresh")
-        fresh.write_text(";".join(rules))
-        os.replace(fresh, self.rules_file)
-
-    def hold(self, point: str, micro_batch: int | None = 0) -> Hold:
-        """Make a rule that holds one process; `arm` it."""
-        path, mark = (self.folder / f"{kind}-{uuid.uuid4().hex}" for kind in ("held", "mark"))
-        place = "" if micro_batch is None else f"@{micro_batch}"
-        return Hold(f"{point}=once:{mark}|hold:{path}{place}", path)
 
     def start(self, case: Case, tasks: int = TASKS, where: str = "true", **options: str) -> StreamingQuery:
         """Start to copy one file in each micro-batch; a line is always in the same task of it."""

@@ -16,6 +16,7 @@ from pyspark.sql.functions import udf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from broker_core import EmbeddedBroker, Error
+from tests.support.spark_eos.holds import Holds
 from tests.support.spark_eos.sink_topic import READERS_WAIT_S, Topic, make_topic, open_transactions
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 from tests.support.waiting import wait_until
@@ -30,31 +31,12 @@ PADDING = "x" * 150
 EXPECTED = sorted(f"{number}-{line}-{PADDING}" for number in range(MICRO_BATCHES) for line in range(LINES))
 
 
-@dataclass(frozen=True)
-class Hold:
-    """One process that is held at a point."""
-
-    rule: str
-    path: Path
-
-    def wait(self) -> int:
-        """Wait until it is held, and return its id."""
-        wait_until(self.path.exists, f"a process is held by {self.rule}", deadline_s=END_S)
-        return int(self.path.read_text())
-
-    def release(self) -> None:
-        """Let the process continue."""
-        self.path.unlink(missing_ok=True)
-
-
 @dataclass
-class Job:
+class Job(Holds):
     """A query that copies two files to a topic, one in each micro-batch, in two tasks."""
 
     spark: SparkSession
     topic: Topic
-    folder: Path
-    rules: Path
     prefix: str
 
     @property
@@ -87,15 +69,6 @@ class Job:
         self.spark.udf.register("raise_late", raise_late)
         return ready
 
-    def hold(self, point: str, micro_batch: int = 0) -> Hold:
-        """Make a rule that holds one process; `arm` it."""
-        path, mark = (self.folder / f"{kind}-{uuid.uuid4().hex}" for kind in ("held", "mark"))
-        return Hold(f"{point}=once:{mark}|hold:{path}@{micro_batch}", path)
-
-    def arm(self, *holds: Hold) -> None:
-        """Replace all rules of the session."""
-        self.rules.write_text(";".join(hold.rule for hold in holds))
-
     def open(self) -> list[str]:
         """List the open transactions of the query."""
         return open_transactions(self.topic.address, f"{self.prefix}.")
@@ -121,22 +94,20 @@ def make_job(spark: SparkSession, address: str, failpoints_file: Path, tmp_path:
         path = tmp_path / "input" / f"{number}.txt"
         path.write_text("".join(f"{number}-{line}-{PADDING}\n" for line in range(LINES)))
         os.utime(path, (number, number))
-    return Job(spark, make_topic(address), tmp_path, failpoints_file, f"test-{uuid.uuid4().hex[:8]}")
+    return Job(tmp_path, failpoints_file, spark, make_topic(address), f"test-{uuid.uuid4().hex[:8]}")
 
 
 @pytest.fixture
 def job(spark: SparkSession, kafka_address: str, failpoints_file: Path, tmp_path: Path) -> Iterator[Job]:
     yield make_job(spark, kafka_address, failpoints_file, tmp_path)
-    failpoints_file.unlink(missing_ok=True)
-    for held in tmp_path.glob("held-*"):
-        held.unlink()
+    Holds(tmp_path, failpoints_file).end()
     for query in spark.streams.active:
         query.stop()
 
 
 def test_stop_leaves_no_open_transaction(job: Job) -> None:
     held = [job.hold("task.flushed", 1), job.hold("task.flushed", 1)]
-    job.arm(*held)
+    job.arm(*(each.rule for each in held))
     query = job.start()
     for each in held:
         each.wait()
@@ -149,7 +120,7 @@ def test_stop_leaves_no_open_transaction(job: Job) -> None:
 def test_transactions_begun_after_the_stop_are_ended(job: Job) -> None:
     """Spark kills a task's worker seconds after its order; until then the task continues and finishes."""
     held = [job.hold("task.before_identity"), job.hold("task.before_identity")]
-    job.arm(*held)
+    job.arm(*(each.rule for each in held))
     query = job.start()
     workers = [each.wait() for each in held]
     query.stop()
@@ -187,7 +158,7 @@ def _has_records(topic: Topic) -> bool:
 def test_failing_udf_leaves_no_open_transaction(job: Job) -> None:
     """In the first micro-batch: one task meets a bad row, and the other one is writing."""
     held = job.hold("task.before_flush")
-    job.arm(held)
+    job.arm(held.rule)
     ready = job.register_bad_row()
     query = job.start("raise_late(value)")
     held.wait()
@@ -201,7 +172,7 @@ def test_failing_udf_leaves_no_open_transaction(job: Job) -> None:
 
 def test_failed_batch_job_leaves_no_open_transaction(job: Job) -> None:
     held = job.hold("task.before_flush")
-    job.arm(held)
+    job.arm(held.rule)
     ready = job.register_bad_row()
     lines = job.spark.read.text(str(job.folder / "input")).repartition(2, "value")
     rows = lines.selectExpr("raise_late(value) AS value")
@@ -224,7 +195,7 @@ def test_failed_batch_job_leaves_no_open_transaction(job: Job) -> None:
 
 def test_killed_commit_leaves_no_open_transaction(job: Job) -> None:
     held = job.hold("driver.mid_decide")
-    job.arm(held)
+    job.arm(held.rule)
     query = job.start()
     process_id = held.wait()
     assert len(job.open()) >= 2
@@ -237,13 +208,13 @@ def test_killed_commit_leaves_no_open_transaction(job: Job) -> None:
 
 def test_killed_worker_leaves_only_prepared_transactions_open(job: Job) -> None:
     victim, prepared, again = job.hold("task.before_flush"), job.hold("task.prepared"), job.hold("task.before_identity")
-    job.arm(victim, prepared)
+    job.arm(victim.rule, prepared.rule)
     query = job.start()
     victim_id, prepared_id = victim.wait(), prepared.wait()
     before = job.open()
     assert len(before) == 2
     # The second attempt waits, so that no driver sweeps.
-    job.arm(again)
+    job.arm(again.rule)
     os.kill(victim_id, signal.SIGKILL)
     victim.release()
     started = time.monotonic()
@@ -267,7 +238,7 @@ def test_failed_commit_is_reported_and_leaves_no_open_transaction(
     with EmbeddedBroker() as kafka:
         job = make_job(spark, kafka.bootstrap_servers, failpoints_file, tmp_path)
         held = job.hold("driver.before_verify", 1)
-        job.arm(held)
+        job.arm(held.rule)
         query = job.start()
         held.wait()
         refused = Error("GROUP_AUTHORIZATION_FAILED")
