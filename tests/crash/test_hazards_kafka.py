@@ -1,4 +1,4 @@
-"""Changes in Kafka under a query: coordinators and leaders move, epochs and ids run out, responses get lost."""
+"""Changes in Kafka under a query: coordinators and leaders move, epochs and ids run out."""
 
 import json
 import time
@@ -18,18 +18,16 @@ from spark_eos.client.transactions import init_producer_id
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.naming import driver_id
 from tests.crash.hazards_query import TASKS, Hazard, end
-from tests.crash.wire import Loss, Wire
 from tests.support.broker_processes import Broker, make_broker
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
-from tests.support.spark_eos.brokers import SETTINGS, finalize, running_broker
+from tests.support.spark_eos.brokers import SETTINGS, running_broker
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 from tests.support.waiting import wait_until
 
 __all__ = ["failpoints_file", "spark"]
 pytestmark = pytest.mark.spark
 MakeHazard = Callable[..., Hazard]
-PRODUCE, END_TXN = 0, 26
 BROKER_IDS = 3
 EXPIRATION_MS = 3_000
 LAST_USED_EPOCH = 32_765
@@ -50,17 +48,6 @@ def trio() -> Iterator[EmbeddedBroker]:
     """Return three broker ids over one set of logs; with one node of Apache Kafka nothing can move."""
     with EmbeddedBroker(brokers=BROKER_IDS, config=SETTINGS) as broker:
         yield broker
-
-
-@pytest.fixture
-def transaction_version(request: pytest.FixtureRequest, own: Broker) -> Iterator[int]:
-    """Set the feature level of the module's broker for one test."""
-    finalize(own.address, request.param)
-    yield request.param
-    finalize(own.address, 2)
-
-
-both_versions = pytest.mark.parametrize("transaction_version", [1, 2], indirect=True, ids=["V1", "V2"])
 
 
 def move(trio: EmbeddedBroker, topics: Callable[[str], bool]) -> int:
@@ -100,59 +87,6 @@ def test_leaders_and_coordinators_moved_at_every_step(
         assert move(trio, lambda name: name.startswith("__") is internal) > 0
         hold.release()
     end(query)
-    hazard.judge(case)
-
-
-@both_versions
-@pytest.mark.parametrize("whose", ["tasks", "driver"])
-def test_lost_end_txn_response(hazard_at: MakeHazard, own: Broker, transaction_version: int, whose: str) -> None:
-    """The state changed and the response was lost: a repeated request has no further effect, whatever its code."""
-    with closing(Wire(own.address)) as wire:
-        hazard = hazard_at(own.address, wire.address)
-        case = hazard.case()
-        wire.losses.append(
-            Loss(END_TXN, b".driver", count=2)
-            if whose == "driver"
-            else Loss(END_TXN, case.prefix.encode(), without=b".driver", count=2)
-        )
-        hazard.run(case)
-        assert wire.losses[0].lost == 2
-        hazard.judge(case)
-
-
-def test_connection_lost_during_a_write(hazard_at: MakeHazard, own: Broker) -> None:
-    """The leader has the records and the task got no response: the same sequence is sent again and stored once."""
-    with closing(Wire(own.address)) as wire:
-        hazard = hazard_at(own.address, wire.address)
-        case = hazard.case()
-        wire.losses.append(Loss(PRODUCE, case.prefix.encode(), without=b".driver", count=3))
-        hazard.run(case)
-        assert wire.losses[0].lost == 3
-        hazard.judge(case)
-
-
-@both_versions
-@pytest.mark.parametrize("restart", [False, True], ids=["alive", "restarted"])
-def test_feature_level_changed_between_prepare_and_commit(
-    hazard_at: MakeHazard, own: Broker, transaction_version: int, restart: bool
-) -> None:
-    hazard = hazard_at(own.address)
-    case = hazard.case()
-    other = 3 - transaction_version
-    if restart:
-        hazard.arm(case.rule("driver.after_decide", "raise"))
-        hazard.run_to_failure(case, "driver.after_decide")
-        assert len(hazard.open(case)) == TASKS
-        finalize(own.address, other)
-        hazard.run(case)
-    else:
-        hold = hazard.hold("driver.before_decide")
-        hazard.arm(hold.rule)
-        query = hazard.start(case)
-        hold.wait()
-        finalize(own.address, other)
-        hold.release()
-        end(query)
     hazard.judge(case)
 
 

@@ -10,7 +10,7 @@ import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tests.crash.lacking import without_items
 from tests.support.peer_network import send_at_once
@@ -21,7 +21,7 @@ _SIZE = struct.Struct(">i")
 
 @dataclass
 class Loss:
-    """A rule that loses `count` responses to requests of one API that contain all of `holding` and not `without`.
+    """A rule that loses one response to a request of an API that contains all of `holding` and not `without`.
 
     With `keeps_frame` only the requested items are lost.
     """
@@ -29,14 +29,13 @@ class Loss:
     api_key: int
     holding: tuple[bytes, ...]
     without: bytes | None = None
-    count: int = 1
-    lost: int = field(default=0)
     keeps_frame: bool = False
+    lost: int = 0
 
     def takes(self, request: bytes) -> bool:
         """Return whether the response to this request is to be lost."""
         return (
-            self.lost < self.count
+            not self.lost
             and int.from_bytes(request[:2]) == self.api_key
             and all(part in request for part in self.holding)
             and (self.without is None or self.without not in request)
