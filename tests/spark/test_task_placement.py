@@ -1,45 +1,19 @@
 """`spark_eos.place_by_partition`: fewer markers, and each row in the partition that it would have had anyway."""
 
-import doctest
-import os
-import subprocess
-import sys
-from collections import Counter
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_eos
-import spark_eos.sink.task_placement
 from spark_eos import place_by_partition
-from tests.support.spark_eos.connect_server import remote
 from tests.support.spark_eos.sink_query import end, run_each, start
 from tests.support.spark_eos.sink_topic import Topic, make_topic
 from tests.support.spark_eos.spark_session import failpoints_file, spark
-from tests.support.waiting import wait_until
 
-__all__ = ["failpoints_file", "remote", "spark"]
+__all__ = ["failpoints_file", "spark"]
 pytestmark = pytest.mark.spark
 TASKS, PARTITIONS, ROWS = 20, 50, 10_000
-# The client of Spark Connect: a batch job and a stream.
-CLIENT = """
-import sys
-from pyspark.sql import SparkSession
-from spark_eos import place_by_partition
-
-address, topic, folder = sys.argv[1:]
-options = {"kafka.bootstrap.servers": address, "topic": topic}
-spark = SparkSession.builder.getOrCreate()
-rows = spark.range(0, 1000, 1, 4).selectExpr("cast(id as string) as key", "cast(id as string) as value")
-place_by_partition(rows, 3, **options).write.format("eos-kafka").mode("append").options(**options).save()
-rows.write.parquet(f"{folder}/rows")
-stream = spark.readStream.schema(rows.schema).parquet(f"{folder}/rows")
-writer = place_by_partition(stream, 3, **options).writeStream.format("eos-kafka").options(**options)
-writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start().awaitTermination()
-"""
 
 
 def keyed_rows(spark: SparkSession, tasks: int = TASKS, count: int = ROWS) -> DataFrame:
@@ -47,23 +21,8 @@ def keyed_rows(spark: SparkSession, tasks: int = TASKS, count: int = ROWS) -> Da
     return rows.selectExpr("cast(id as string) as key", "cast(id as string) as value")
 
 
-def marker_counts(topic: Topic) -> list[int]:
-    """Count the markers of each partition: the offsets that no record has, when all are written."""
-    wait_until(topic.is_stable, "all markers are written")
-    records = Counter(message.partition() for message in topic.messages())
-    with closing(Consumer({"bootstrap.servers": topic.address, "group.id": "none"})) as consumer:
-        places = [TopicPartition(topic.name, number) for number in range(topic.partition_count)]
-        ends = [consumer.get_watermark_offsets(place, timeout=30)[1] for place in places]
-    return [end - records[number] for number, end in enumerate(ends)]
-
-
 def partitions_of(topic: Topic) -> dict[bytes, int]:
     return {message.value(): message.partition() for message in topic.messages()}
-
-
-def test_function_examples_run(spark: SparkSession) -> None:
-    result = doctest.testmod(spark_eos.sink.task_placement, extraglobs={"spark": spark})
-    assert result.attempted and not result.failed
 
 
 def test_markers_are_as_many_as_partitions_and_rows_are_where_the_sink_puts_them(
@@ -74,9 +33,9 @@ def test_markers_are_as_many_as_partitions_and_rows_are_where_the_sink_puts_them
     spark_eos.write(place_by_partition(keyed_rows(spark), TASKS, **placed.options()), **placed.options())
     where = partitions_of(without)
     touched = {(partition, int(value) * TASKS // ROWS) for value, partition in where.items()}
-    assert marker_counts(without) == [sum(each == number for each, _ in touched) for number in range(PARTITIONS)]
+    assert without.markers() == [sum(each == number for each, _ in touched) for number in range(PARTITIONS)]
     assert len(touched) > 0.99 * TASKS * PARTITIONS
-    assert marker_counts(placed) == [1] * PARTITIONS
+    assert placed.markers() == [1] * PARTITIONS
     assert partitions_of(placed) == where
     assert len(where) == ROWS
 
@@ -85,7 +44,7 @@ def test_more_tasks_than_partitions_share_a_partition(kafka_address: str, spark:
     topic = make_topic(kafka_address, 4)
     frame = place_by_partition(keyed_rows(spark), TASKS, **topic.options())
     spark_eos.write(frame, **topic.options())
-    assert marker_counts(topic) == [TASKS // 4] * 4
+    assert topic.markers() == [TASKS // 4] * 4
     assert len(topic.values()) == ROWS
 
 
@@ -94,7 +53,7 @@ def test_a_stream_writes_one_marker_for_each_partition(kafka_address: str, spark
     keyed_rows(spark, 4).write.parquet(str(tmp_path / "rows"))
     rows = spark.readStream.schema("key string, value string").parquet(str(tmp_path / "rows"))
     end(start(place_by_partition(rows, **topic.options()), str(tmp_path / "checkpoint"), topic.options()))
-    assert marker_counts(topic) == [1] * 6
+    assert topic.markers() == [1] * 6
     assert topic.values() == sorted(str(number) for number in range(ROWS))
 
 
@@ -108,7 +67,7 @@ def test_a_function_of_foreach_batch_places_its_rows(kafka_address: str, spark: 
 
     stream = spark.readStream.schema("key string, value string").parquet(str(tmp_path / "rows"))
     run_each(stream, write, tmp_path / "checkpoint")
-    assert marker_counts(topic) == [1] * 6
+    assert topic.markers() == [1] * 6
 
 
 def test_rows_that_name_a_partition_stay_there_and_rows_without_a_key_are_spread(
@@ -123,7 +82,7 @@ def test_rows_that_name_a_partition_stay_there_and_rows_without_a_key_are_spread
     assert sum(counts) == ROWS // 4 and all(ROWS // 20 < count < ROWS // 12 for count in counts)
     spark_eos.write(placed, **topic.options())
     # One for the keys or the named partition, and at most one more for the rows without a key of each task.
-    assert sum(marker_counts(topic)) <= 8 + 4
+    assert sum(topic.markers()) <= 8 + 4
     named = {value: number for value, number in partitions_of(topic).items() if int(value) % 4 == 1}
     assert named == {value: int(value) % 3 for value in named} and len(named) == ROWS // 4
 
@@ -134,23 +93,8 @@ def test_rows_that_name_topics_are_placed_by_topic_and_partition(kafka_address: 
     kafka = {"kafka.bootstrap.servers": kafka_address}
     placed = place_by_partition(frame, topics=[first.name, second.name], tasks=6, **kafka)
     spark_eos.write(placed, **kafka)
-    assert marker_counts(first) + marker_counts(second) == [1] * 12
+    assert first.markers() + second.markers() == [1] * 12
     assert len(first.values()) + len(second.values()) == ROWS
-
-
-def test_a_client_of_spark_connect_places_rows(kafka_address: str, remote: str, tmp_path: Path) -> None:
-    topic = make_topic(kafka_address, 6)
-    done = subprocess.run(
-        [sys.executable, "-c", CLIENT, kafka_address, topic.name, str(tmp_path)],
-        env={**os.environ, "SPARK_REMOTE": remote},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert marker_counts(topic) == [2] * 6
-    assert len(topic.values()) == 2 * 1000
 
 
 def test_the_default_is_a_task_for_each_partition_up_to_four_for_each_core(spark: SparkSession) -> None:

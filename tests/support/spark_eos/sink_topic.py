@@ -1,6 +1,7 @@
 """A topic and its open transactions, as an independent client sees them."""
 
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -38,6 +39,15 @@ class Topic:
     def messages(self) -> list[Message]:
         """Return all committed messages up to the end of the log."""
         return list(_read(self.address, self.name, self.partition_count))
+
+    def markers(self) -> list[int]:
+        """Count the markers of each partition: the offsets that no record has, when all are written."""
+        wait_until(self.is_stable, "all markers are written")
+        records = Counter(message.partition() for message in self.messages())
+        with closing(Consumer({"bootstrap.servers": self.address, "group.id": "none"})) as consumer:
+            places = [TopicPartition(self.name, number) for number in range(self.partition_count)]
+            ends = [consumer.get_watermark_offsets(place, timeout=30)[1] for place in places]
+        return [end - records[number] for number, end in enumerate(ends)]
 
     def is_stable(self) -> bool:
         """Return whether the last stable offset has reached the end of every partition."""
