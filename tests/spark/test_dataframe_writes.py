@@ -1,6 +1,5 @@
 """`spark_eos.write` and `spark_eos.foreach_batch_sink`: the same guarantees without Spark's data source API."""
 
-import doctest
 import os
 import re
 import signal
@@ -60,21 +59,6 @@ def interrupted(when: Callable[[], Any]) -> Iterator[None]:
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_function_examples_run(spark: SparkSession) -> None:
-    result = doctest.testmod(spark_eos.sink.dataframe_writes, extraglobs={"spark": spark})
-    assert result.attempted and not result.failed
-
-
-def test_named_job_is_written_once_and_refuses_other_rows(kafka_address: str, spark: SparkSession) -> None:
-    topic = make_topic(kafka_address)
-    for _ in range(2):
-        spark_eos.write(rows(spark), jobId=topic.name, **topic.options())
-    assert topic.values() == expected()
-    with pytest.raises(spark_eos.DifferentRowsError):
-        spark_eos.write(rows(spark, first=1), jobId=topic.name, **topic.options())
-    assert topic.values() == expected()
-
-
 def test_a_copy_of_rows_that_the_brokers_delete_at_once_is_named(
     kafka_address: str, spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -84,16 +68,6 @@ def test_a_copy_of_rows_that_the_brokers_delete_at_once_is_named(
         spark_eos.write(rows(spark).selectExpr("*", f"{time} as timestamp"), **topic.options())
     [warning] = [each.getMessage() for each in caplog.records if each.name == "spark_eos.sink.old_rows"]
     assert topic.name in warning and "30.0 days old" in warning
-
-
-def test_failed_write_leaves_no_open_transaction(kafka_address: str, spark: SparkSession) -> None:
-    topic = make_topic(kafka_address)
-    failing = rows(spark).selectExpr(f"if(value = '{COUNT - 1}', raise_error('no value'), value) as value")
-    with pytest.raises(Exception, match="no value"):
-        spark_eos.write(failing, transactionalIdPrefix=topic.name, **topic.options())
-    wait_until(lambda: not open_transactions(kafka_address, topic.name), "its transactions end", deadline_s=30)
-    spark_eos.write(rows(spark), **topic.options())
-    assert topic.values() == expected()
 
 
 def test_repeated_micro_batch_is_not_written_again(kafka_address: str, spark: SparkSession, tmp_path: Path) -> None:
@@ -173,13 +147,6 @@ def test_thread_finds_the_format_after_a_frame_was_created_in_it(kafka_address: 
     assert topic.values() == sorted(expected() * 2)
 
 
-def test_an_option_that_is_none_is_not_set(kafka_address: str, spark: SparkSession) -> None:
-    topic = make_topic(kafka_address)
-    for _ in range(2):
-        spark_eos.write(rows(spark), jobId=None, writeName=None, transactionTimeout=None, **topic.options())
-    assert topic.values() == sorted(expected() * 2)
-
-
 def test_a_commit_that_fails_leaves_nothing_open(
     kafka_address: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,7 +180,7 @@ def test_an_interrupted_write_ends_its_job_and_leaves_nothing_open(kafka_address
     assert topic.values() == expected()
 
 
-def test_a_platform_without_job_tags_writes_all_the_same(
+def test_a_platform_without_job_tags_writes_all_the_same_and_an_option_that_is_none_is_not_set(
     kafka_address: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = make_topic(kafka_address)
@@ -221,9 +188,10 @@ def test_a_platform_without_job_tags_writes_all_the_same(
     def refuse(*_: object) -> None:
         raise RuntimeError("Method addJobTag is not allowed")
 
-    monkeypatch.setattr(spark.sparkContext, "addJobTag", refuse)
-    spark_eos.write(rows(spark), **topic.options())
-    assert topic.values() == expected()
+    for _ in range(2):
+        spark_eos.write(rows(spark), jobId=None, writeName=None, transactionTimeout=None, **topic.options())
+        monkeypatch.setattr(spark.sparkContext, "addJobTag", refuse)
+    assert topic.values() == sorted(expected() * 2)
 
 
 def test_a_job_that_is_interrupted_after_its_decision_is_completed_as_the_log_says(

@@ -1,6 +1,5 @@
 """Metrics while Spark runs: at the port of the session, in Spark's progress, and in that of our listener."""
 
-import doctest
 import logging
 import os
 from pathlib import Path
@@ -84,8 +83,6 @@ def test_one_port_serves_source_and_sink_and_the_listener_adds_them_to_sparks_pr
     assert described == [f"eos-kafka: {topic}", f"eos-kafka: {out.name}"]
     assert numbers["transactions"] >= 1 and numbers["bytes"] > 0 and "decide_ms" in numbers
     assert (of_source["offsets_planned"], of_source["offsets_behind_high_watermark"]) == (4, 4)
-    examples = doctest.testmod(spark_eos.progress_listener, extraglobs={"spark": spark})
-    assert examples.attempted and not examples.failed
     # The query has stopped, and the session goes on.
     found = scraped(port)
     labels = f"query={query.id} sink={out.name}"

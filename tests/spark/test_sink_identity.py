@@ -1,9 +1,10 @@
 """Names and checkpoints as people use them in Spark, where Spark names the query, the micro-batch and the task."""
 
 import json
+import os
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -17,13 +18,48 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.naming import parse_task_id
 from tests.support.spark_eos.sink_query import DEADLINE_S, end, lines_of, run_each, start
-from tests.support.spark_eos.sink_steps import EXPECTED, arm, input_folder, prefix, topic
 from tests.support.spark_eos.sink_topic import Topic, make_topic
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 
-__all__ = ["arm", "failpoints_file", "input_folder", "prefix", "spark", "topic"]
+__all__ = ["failpoints_file", "spark"]
 pytestmark = pytest.mark.spark
+FILES = 3
+LINES = 50
+EXPECTED = sorted(f"file{number}-line{line}" for number in range(FILES) for line in range(LINES))
 Function = Callable[[DataFrame, int], None]
+
+
+@pytest.fixture
+def topic(kafka_address: str) -> Topic:
+    return make_topic(kafka_address)
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"test-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def arm(failpoints_file: Path, tmp_path: Path) -> Iterator[Callable[[str], None]]:
+    """Arm one rule that acts once among all processes of the session."""
+
+    def arm_once(rule: str) -> None:
+        point, action = rule.split("=", 1)
+        failpoints_file.write_text(f"{point}=once:{tmp_path / uuid.uuid4().hex}|{action}")
+
+    yield arm_once
+    failpoints_file.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def input_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "input"
+    folder.mkdir()
+    for number in range(FILES):
+        lines = "".join(f"file{number}-line{line}\n" for line in range(LINES))
+        (folder / f"{number}.txt").write_text(lines)
+        os.utime(folder / f"{number}.txt", (number, number))
+    return folder
 
 
 def write(frame: DataFrame, topic: Topic, **more: str) -> None:
