@@ -3,30 +3,18 @@
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from tests.support.spark_eos.spark_session import lean_jvm, worker_environment
+from tests.support.spark_eos.spark_session import LEAN, PRELOAD, lean_jvm, worker_environment
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = {path.stem: path for path in sorted((ROOT / "examples").glob("*.py")) if path.stem != "__init__"}
 WITH_SPARK = [name for name, path in EXAMPLES.items() if "pyspark" in path.read_text()]
 MOST_LINES = 75
 DEADLINE_S = 250
-
-
-def run(*arguments, environment=None):
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        env={**os.environ, **(environment or {})},
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
-    return done.stdout.splitlines()
 
 
 def test_every_promised_example_exists():
@@ -49,24 +37,32 @@ def test_example_is_short_and_documents_how_to_run_it(name):
 
 
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in WITH_SPARK])
-def test_example_ends_with_its_verification(name):
-    assert run("-m", f"examples.{name}")[-1].startswith("PROVEN: ")
+def test_example_ends_with_its_verification(name, capsys):
+    import_module(f"examples.{name}").main()
+    assert capsys.readouterr().out.splitlines()[-1].startswith("PROVEN: ")
 
 
 @pytest.mark.spark
 def test_spark_examples_verify_their_result(tmp_path):
     code = "".join(f"import examples.{name} as each; each.main(); print('done: {name}')\n" for name in WITH_SPARK)
-    lines = run(
-        "-c",
-        code,
-        environment=worker_environment()
-        | {
-            "SPARK_CONF_DIR": str(ROOT / "conf"),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_LOCAL_DIRS": str(tmp_path),
-            # What `conf` does not say: a JVM for a short life.
-            "SPARK_SUBMIT_OPTS": lean_jvm(),
-        },
+    # Spark's Python processes find the format in the working directory only, as for a reader who has installed nothing.
+    environment = {
+        "PYTHONPATH": str(PRELOAD),
+        "SPARK_CONF_DIR": str(ROOT / "conf"),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(tmp_path),
+        # What `conf` does not say: a JVM and a session for a short life.
+        "SPARK_SUBMIT_OPTS": " ".join([lean_jvm(), *(f"-D{name}={value}" for name, value in LEAN.items())]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        env=os.environ | worker_environment() | environment,
     )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    lines = done.stdout.splitlines()
     for name in WITH_SPARK:
         assert lines[lines.index(f"done: {name}") - 1].startswith("PROVEN: ")

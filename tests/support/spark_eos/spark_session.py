@@ -20,7 +20,7 @@ PRELOAD = ROOT / "tests" / "support" / "preload"
 # Two threads for two cores, and three attempts for a task: a killed worker must not end its job.
 MASTER = "local[2,3]"
 CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
-# Settings that save processor time outside of the connector. Examples, the demo and tests/compatibility run without.
+# Settings that save processor time outside of the connector. The demo and tests/compatibility run without.
 LEAN = {
     # For a few rows a task, the interpreter is faster than compiling code.
     "spark.sql.codegen.wholeStage": "false",
