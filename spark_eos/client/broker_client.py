@@ -9,10 +9,12 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar
 
+from broker_core.errors import ErrorCode
 from broker_core.types import address_text
 from spark_eos.backoff import backoff_ms
+from spark_eos.client.error_table import code_name
 from spark_eos.client.metadata import BrokerAddress, FinalizedFeatures, metadata_request
 from spark_eos.client.transport import OtherClusterError, SocketTransport
 from spark_eos.errors import EosKafkaError, UnansweredError, UnreachableError, UnsupportedError
@@ -187,7 +189,9 @@ class BrokerClient:
         last: UnansweredError | None = None
         for _ in self.attempts(deadline):
             try:
-                return self.send(None, make(), timeout_ms=self.remaining_ms(deadline))
+                answer = self.send(None, make(), timeout_ms=self.remaining_ms(deadline))
+                _check_metadata(answer)
+                return answer
             except UnansweredError as error:
                 last = error
                 if isinstance(error, OtherClusterError) and error.is_everywhere:
@@ -266,10 +270,7 @@ class BrokerClient:
         pending = self.transport.start(node_id, metadata_request([], min_version=1), deadline)
         self.transport.wait([pending], deadline)
         response = self.transport.outcome(pending, "Initial metadata request")
-        if not response.brokers:
-            raise UnansweredError(
-                "The broker's metadata response lists no brokers; the broker is starting or shutting down"
-            )
+        _check_metadata(response)
         self.transport.cluster.update_metadata(response)
 
     def _known_node(self, node_id: int, deadline: float) -> int:
@@ -323,6 +324,18 @@ class BrokerClient:
         brokers = self.brokers() if self._connected else []
         known = [address_text(each.host, each.port) for each in brokers]
         return ", ".join(known or self.options.bootstrap_servers)
+
+
+def _check_metadata(answer: Any) -> None:
+    """Raise `UnansweredError` if a response to Metadata, in any form, says nothing about topics and brokers."""
+    if answer.error_code != ErrorCode.NONE:
+        raise UnansweredError(
+            f"The broker's metadata response is {code_name(answer.error_code)}", error_code=answer.error_code
+        )
+    if not answer.brokers:
+        raise UnansweredError(
+            "The broker's metadata response lists no brokers; the broker is starting or shutting down"
+        )
 
 
 def _with_causes(causes: Mapping[str, Sequence[str]]) -> str:

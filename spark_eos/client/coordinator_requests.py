@@ -60,7 +60,9 @@ def ask_coordinator(
     if isinstance(answer, int):
         raise UnansweredError(
             f"{exchange.api.value} for {exchange.key_type.word} {exchange.key!r} did not complete in time",
-            checked=f"The last response was {code_name(answer)}",
+            checked="The last request had no usable response"
+            if answer == ErrorCode.NETWORK_EXCEPTION
+            else f"The last response was {code_name(answer)}",
             remedy="Check that the brokers that lead the coordinator's partition are running",
             error_code=answer,
         )

@@ -123,13 +123,15 @@ def _commit(
     """Commit with one kind of request or the other; return the node that accepted the offsets."""
 
     def code_of(response: _Committed) -> int:
-        return worst_code(api, [each.error_code for topic in response.topics for each in topic.partitions])
+        code = worst_code(api, [each.error_code for topic in response.topics for each in topic.partitions])
+        if code == ErrorCode.NONE:
+            check_complete(offsets, _committed(response), f"{api.value} for group {group_id!r}")
+        return code
 
     exchange = CoordinatorRequest(api, group_id, make, code_of)
     answer = ask_coordinator(client, exchange, client.deadline(timeout_ms))
     if answer.error_code != ErrorCode.NONE:
         raise failure(api, answer.error_code, subject)
-    check_complete(offsets, _committed(answer.response), f"{api.value} for group {group_id!r}")
     return answer.node_id
 
 
@@ -160,7 +162,8 @@ def fetch_offsets(
     exchange = CoordinatorRequest(
         Api.OFFSET_FETCH, group_id, lambda: _fetch_request(group_id, named, require_stable), code_of
     )
-    return _read_offsets(ask_coordinator(client, exchange, client.deadline(timeout_ms)).response, group_id)
+    found = _read_offsets(ask_coordinator(client, exchange, client.deadline(timeout_ms)).response, group_id)
+    return found if named is None else {tp: found[tp] for tp in named if tp in found}
 
 
 def fetch_offsets_from(client: KafkaClient, node_id: int, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -22,9 +22,11 @@ from spark_eos.client.coordinator_cache import (
     read_coordinators,
 )
 from spark_eos.client.metadata import (
+    HIDDEN_TOPIC,
     MISSING_TOPIC_GRACE_SECONDS,
     WAITED_FOR,
     BrokerAddress,
+    Doubt,
     RecentTopics,
     TopicMetadata,
     metadata_request,
@@ -115,11 +117,20 @@ class KafkaClient(BrokerClient):
     # Topics.
 
     def metadata(self, topics: Collection[str] | None, *, timeout_ms: float | None = None) -> dict[str, TopicMetadata]:
-        """Describe topics (None: all of them), each with its own error code; retry until a broker responds."""
-        response = self.ask_any_broker(lambda: metadata_request(topics), timeout_ms=timeout_ms)
-        self.transport.cluster.update_metadata(response)
-        self._doubted.clear()
-        return self.recent.note(topics_of(response), self._monotonic())
+        """Describe topics (None: all of them), each with its own error code; retry until a broker responds.
+
+        A response that leaves out a topic says nothing about it, and is believed only if that lasts.
+        """
+        deadline, doubt = self.deadline(timeout_ms), Doubt(self._monotonic)
+        found: dict[str, TopicMetadata] = {}
+        for _ in self.attempts(deadline):
+            response = self.ask_any_broker(lambda: metadata_request(topics), timeout_ms=self.remaining_ms(deadline))
+            self.transport.cluster.update_metadata(response)
+            self._doubted.clear()
+            found = self.recent.note(topics_of(response), self._monotonic())
+            if found.keys() >= set(topics or ()) or not doubt.lasts():
+                break
+        return found
 
     def require_topics(
         self,
@@ -153,6 +164,12 @@ class KafkaClient(BrokerClient):
             until = missing_until if ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in bad.values() else deadline
             hopeless = [code for code in bad.values() if code not in WAITED_FOR]
             if hopeless or not self.back_off(attempt, until):
+                if unsaid := sorted(bad.keys() - found.keys()):
+                    raise UnansweredError(
+                        f"Whether topic '{unsaid[0]}' exists is unknown",
+                        checked=f"Metadata response from {self._address_list()}, which leaves it out, again and again",
+                        remedy=HIDDEN_TOPIC,
+                    )
                 raise topic_error(bad, self._address_list())
             attempt += 1
 

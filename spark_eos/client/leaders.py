@@ -148,7 +148,7 @@ class Leaders:
         if doubt.lasts():
             return
         answers = self._client.topics_by_broker([name])
-        if all(each is not None and _is_missing(each.get(name)) for each in answers.values()):
+        if answers and all(each and name in each and _is_missing(each[name]) for each in answers.values()):
             addresses = ", ".join(f"{each.host}:{each.port}" for each in answers)
             raise topic_error({name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}, addresses)
 

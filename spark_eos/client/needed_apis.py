@@ -19,13 +19,13 @@ from kafka.protocol.metadata import ApiVersionsResponse
 from kafka.protocol.producer import AddPartitionsToTxnRequest
 
 from broker_core.errors import ErrorCode
-from spark_eos.client.error_table import Api, failure
+from spark_eos.client.error_table import Api, code_name, failure
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import BrokerAddress, versions_request
 from spark_eos.client.response_reader import only_part
 from spark_eos.client.topics import ConfigResourceType
 from spark_eos.client.transactions import TV2
-from spark_eos.errors import EosKafkaError, UnsupportedError
+from spark_eos.errors import EosKafkaError, UnansweredError, UnsupportedError
 
 if TYPE_CHECKING:
     from kafka.protocol.api_message import ApiMessage
@@ -58,7 +58,7 @@ def ask_brokers(
     found: dict[int, BrokerFacts] = {}
     for node_id, versions, configs in zip(asked, answers[: len(asked)], answers[len(asked) :], strict=True):
         try:
-            found[node_id] = _facts(node_id, _answered(versions), _answered(configs))
+            found[node_id] = _facts(node_id, _newest(versions), _answered(configs))
         except EosKafkaError as trouble:
             logger.info("broker %d does not report its versions and settings: %s", node_id, trouble)
     return found
@@ -70,11 +70,23 @@ def _answered(answer: Answer | EosKafkaError) -> Answer:
     return answer
 
 
-def _facts(node_id: int, versions: ApiVersionsResponse, configs: DescribeConfigsResponse) -> BrokerFacts:
+def _newest(answer: ApiVersionsResponse | EosKafkaError) -> dict[int, int]:
+    """Return the newest version of each API that a broker serves; raise if its answer does not say."""
+    versions = _answered(answer)
+    if versions.error_code != ErrorCode.NONE:
+        raise UnansweredError(
+            f"ApiVersions was refused with {code_name(versions.error_code)}", error_code=versions.error_code
+        )
+    if not versions.api_keys:
+        raise UnansweredError("An answer to ApiVersions names no API")
+    return {each.api_key: each.max_version for each in versions.api_keys}
+
+
+def _facts(node_id: int, newest: Mapping[int, int], configs: DescribeConfigsResponse) -> BrokerFacts:
     answer, api = only_part(configs.results, "DescribeConfigs"), Api.DESCRIBE_CONFIGS
     code, detail = answer.error_code, answer.error_message or ""
     return BrokerFacts(
-        next((each.max_version for each in versions.api_keys if each.api_key == AddPartitionsToTxnRequest.API_KEY), -1),
+        newest.get(AddPartitionsToTxnRequest.API_KEY, -1),
         {each.name: each.value for each in answer.configs} if code == ErrorCode.NONE else {},
         None if code == ErrorCode.NONE else failure(api, code, f"broker '{node_id}'", detail=detail),
     )
@@ -137,14 +149,16 @@ def check_sink_apis(client: KafkaClient, transaction_version: int) -> None:
 
 def unsupported_apis(client: KafkaClient) -> dict[BrokerAddress, list[NeededApi] | EosKafkaError]:
     """Return for each broker the APIs of both tables that it does not support, or why it is silent."""
-    return {
-        broker: answer if isinstance(answer, EosKafkaError) else _unsupported(answer)
-        for broker, answer in client.ask_each_broker(versions_request).items()
-    }
+    found: dict[BrokerAddress, list[NeededApi] | EosKafkaError] = {}
+    for broker, answer in client.ask_each_broker(versions_request).items():
+        try:
+            found[broker] = _unsupported(_newest(answer))
+        except EosKafkaError as error:
+            found[broker] = error
+    return found
 
 
-def _unsupported(versions: ApiVersionsResponse) -> list[NeededApi]:
-    newest = {each.api_key: each.max_version for each in versions.api_keys}
+def _unsupported(newest: Mapping[int, int]) -> list[NeededApi]:
     # What the sink cannot do without counts, where both need an API.
     by_name = {api.name: api for api in (*SOURCE_APIS, *SINK_APIS)}
     return [api for api in by_name.values() if newest.get(int(api.request.API_KEY), -1) < api.version]

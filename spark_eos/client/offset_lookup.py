@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -17,7 +18,7 @@ from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition, counted
 from spark_eos.client.absence import Word, word_of
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, Doubt, TopicMetadata, grouped
+from spark_eos.client.metadata import LISTS_COMPARED, MISSING_TOPIC_GRACE_SECONDS, Doubt, TopicMetadata, grouped
 from spark_eos.client.response_decoders import FilteredMetadataRequest
 from spark_eos.errors import (
     AuthorizationError,
@@ -27,6 +28,7 @@ from spark_eos.errors import (
     UnansweredError,
     UnsupportedError,
 )
+from spark_eos.options.positions import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from kafka.protocol.api_message import ApiRequest
@@ -38,7 +40,7 @@ STALE_LEADER: Final = frozenset({
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.REQUEST_TIMED_OUT, ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE,
     ErrorCode.NETWORK_EXCEPTION, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.FENCED_LEADER_EPOCH,
-    ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.OFFSET_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.LISTENER_NOT_FOUND,
 })  # fmt: skip
 # Kafka returns UNKNOWN_SERVER_ERROR for an index or a remote segment that it cannot read now; its own consumer retries.
 ANSWERED_LATER: Final = STALE_LEADER | {ErrorCode.UNKNOWN_SERVER_ERROR}
@@ -46,8 +48,6 @@ _ABSENT: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEAD
 _FIRST_VERSION_WITH_ISOLATION: Final = 2
 # The first version in which a leader refuses to respond for an epoch that is not its own.
 _FIRST_FENCED_VERSION: Final = 2
-# A listing describes all partitions of a cluster.
-_LISTS_COMPARED: Final = 2
 _Answers = dict[TopicPartition, int | None]
 
 
@@ -144,8 +144,7 @@ class OffsetLookup:
         if len(brokers) > 1:
             self._has_compared = True
             self._client.runtime.random.shuffle(brokers)
-            # At least one of two is not the broker that has answered.
-            requests = [(each, FilteredMetadataRequest.of(asked, wanted)) for each in brokers[:_LISTS_COMPARED]]
+            requests = [(each, FilteredMetadataRequest.of(asked, wanted)) for each in brokers[:LISTS_COMPARED]]
             for answer in self._client.send_all(requests, timeout_ms=MISSING_TOPIC_GRACE_SECONDS * 1_000):
                 if not isinstance(answer, EosKafkaError):
                     found = _completed(found, places_in(answer.topics.values()))
@@ -193,16 +192,9 @@ class OffsetLookup:
         self._answered_epochs = {tp: epoch for tp, epoch in self._answered_epochs.items() if tp in places}
 
     def _describe(self, topics: Collection[str] | None, wanted: Callable[[str], bool]) -> Collection[TopicMetadata]:
-        code: int = ErrorCode.NONE
-        for _ in self._client.attempts(self._client.deadline()):
-            answer = self._client.ask_any_broker(lambda: FilteredMetadataRequest.of(topics, wanted))
-            code = answer.error_code
-            if code == ErrorCode.NONE:
-                self._client.transport.cluster.update_metadata(answer.cluster)
-                return answer.topics.values()
-        # Such an answer has no topics, which says nothing about them.
-        refused = partition_error("the cluster", code, "requesting metadata")
-        raise UnansweredError(refused.happened, remedy="See the brokers' logs", error_code=code)
+        answer = self._client.ask_any_broker(lambda: FilteredMetadataRequest.of(topics, wanted))
+        self._client.transport.cluster.update_metadata(answer.cluster)
+        return answer.topics.values()
 
     def from_each_broker(self, topics: Collection[str]) -> Sequence[Mapping[str, TopicMetadata] | None]:
         """Return what each broker says of topics, by name; None for a broker that has not answered."""
@@ -216,7 +208,9 @@ class OffsetLookup:
         None means that no record is that young; a partition that no broker has any more is left out.
         """
         return self._look_up(
-            timestamps_ms, lambda partitions: _request(partitions, timestamps_ms, isolation), self._collect
+            timestamps_ms,
+            lambda partitions: _request(partitions, timestamps_ms, isolation),
+            partial(self._collect, timestamps_ms),
         )
 
     def answered_epoch(self, topic_partition: TopicPartition) -> int:
@@ -288,7 +282,8 @@ class OffsetLookup:
         collect: Callable[[ResponseT, _Answers], str],
         answers: _Answers,
     ) -> str:
-        by_leader = grouped((self._places[tp].leader_id, tp) for tp in sorted(wanted))
+        asked = sorted(wanted)
+        by_leader = grouped((self._places[tp].leader_id, tp) for tp in asked)
         trouble = "no leader" if by_leader.pop(-1, None) else ""
         requests = [(leader, request(partitions)) for leader, partitions in by_leader.items()]
         for response in self._client.send_all(requests):
@@ -297,19 +292,26 @@ class OffsetLookup:
             elif isinstance(response, EosKafkaError):
                 raise response
             else:
-                trouble = collect(response, answers) or trouble
+                found: _Answers = {}
+                trouble = collect(response, found) or trouble
+                answers |= {tp: found[tp] for tp in asked if tp in found}
         return trouble
 
-    def _collect(self, response: ListOffsetsResponse, answers: _Answers) -> str:
+    def _collect(
+        self, timestamps_ms: Mapping[TopicPartition, int], response: ListOffsetsResponse, answers: _Answers
+    ) -> str:
         trouble = ""
         for topic in response.topics:
             for partition in topic.partitions:
                 tp = TopicPartition(topic.name, partition.partition_index)
-                if partition.error_code == ErrorCode.NONE:
+                if partition.error_code != ErrorCode.NONE:
+                    trouble = _passing_trouble(tp, partition.error_code, "looking up offsets")
+                elif partition.offset < 0 and timestamps_ms.get(tp) in (EARLIEST, LATEST):
+                    # Each log has both ends. Of a time, this says that no record is that young.
+                    trouble = f"{tp}: an answer without an offset"
+                else:
                     answers[tp] = partition.offset if partition.offset >= 0 else None
                     self._answered_epochs[tp] = partition.leader_epoch
-                else:
-                    trouble = _passing_trouble(tp, partition.error_code, "looking up offsets")
         return trouble
 
 

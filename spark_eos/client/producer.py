@@ -323,7 +323,10 @@ class TransactionalProducer:
                 self._judge(queue, answers.get(queue.topic_partition))
 
     def _judge(self, queue: PartitionQueue, answer: PartitionAnswer | None) -> None:
-        if answer is None or (answer.error_code == ErrorCode.NONE and answer.base_offset < 0):
+        if answer is None:
+            self._retry(queue, "the response left the partition out", refresh=True, unsure=True)
+            return
+        if answer.error_code == ErrorCode.NONE and answer.base_offset < 0:
             raise AbortableError(
                 f"The leader of {queue.topic_partition} acknowledged records without an offset",
                 remedy="Run the micro-batch or job again; if this repeats, report the broker's version",

@@ -220,13 +220,21 @@ def add_partitions_to_txn(
         v3_and_below_topics=[topic_class(name=name, partitions=each) for name, each in grouped(asked).items()],
         max_version=LAST_CLIENT_ADD_PARTITIONS,
     )
-    exchange = CoordinatorRequest(Api.ADD_PARTITIONS, identity.transactional_id, make, _worst_partition_code)
+
+    def code_of(response: AddPartitionsToTxnResponse) -> int:
+        code = _worst_partition_code(response)
+        if code == ErrorCode.NONE:
+            check_complete(
+                asked, _partition_codes(response), f"{Api.ADD_PARTITIONS.value} for {identity.transactional_id!r}"
+            )
+        return code
+
+    exchange = CoordinatorRequest(Api.ADD_PARTITIONS, identity.transactional_id, make, code_of)
     answer = ask_coordinator(client, exchange, client.deadline(timeout_ms))
     codes, worst = _partition_codes(answer.response), answer.error_code
     if worst != ErrorCode.NONE:
         refused = next(each for each, code in codes.items() if code == worst)
         raise failure(Api.ADD_PARTITIONS, worst, f"{refused} in transaction {identity.transactional_id!r}")
-    check_complete(asked, codes, f"{Api.ADD_PARTITIONS.value} for {identity.transactional_id!r}")
 
 
 def _partition_codes(response: AddPartitionsToTxnResponse) -> Mapping[TopicPartition, int]:

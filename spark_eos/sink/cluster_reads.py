@@ -13,7 +13,7 @@ from broker_core.records.compression import Compression
 from broker_core.records.control import ControlType
 from broker_core.records.header import HEADER_SIZE, BatchHeader
 from broker_core.records.varint import read_varint
-from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, ProducerIdentity, TopicPartition, next_sequence
+from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition, next_sequence
 from spark_eos.client import leaders, metadata
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.fetch import FetchedChunk, OffsetsGoneError, RangeFetch, fetch_once
@@ -61,6 +61,12 @@ class ClusterReads:
                 if metadata.problem_with(found.get(name), False) or set(ids) != {found[name].topic_id}
             ]
             if not others or (attempt and not self.client.back_off(attempt, deadline)):
+                if unsaid := [name for name in others if found[name].topic_id is None]:
+                    raise UnansweredError(
+                        f"Whether topic '{unsaid[0]}' is the one that tasks have written to is unknown",
+                        checked="Metadata, which had an id of the topic before, and has none now",
+                        remedy="Let all brokers, and all proxies before them, have the same version",
+                    )
                 return others
             found = self.client.require_topics(list(written), need_leaders=False)
             attempt += 1
@@ -89,8 +95,7 @@ class ClusterReads:
             LostRange(transaction, each)
             for transaction in written
             for each in transaction.ranges
-            if each.leader_epoch >= 0
-            and places.get(each.place, PartitionPlace()).leader_epoch not in (NO_LEADER_EPOCH, each.leader_epoch)
+            if each.leader_epoch >= 0 and places.get(each.place, PartitionPlace()).leader_epoch != each.leader_epoch
         ]
         deadline = self.client.deadline(metadata.MISSING_TOPIC_GRACE_SECONDS * 1000)
         for attempt in self.client.attempts(deadline):

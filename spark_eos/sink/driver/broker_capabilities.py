@@ -62,5 +62,5 @@ class BrokerCapabilities:
 
     @property
     def troubles(self) -> list[str]:
-        silent = [f"broker {node_id} does not respond" for node_id in sorted(self.silent)]
+        silent = [f"broker {node_id} gives no usable response" for node_id in sorted(self.silent)]
         return silent + [str(facts.trouble) for facts in self.facts.values() if facts.trouble is not None]

@@ -324,7 +324,7 @@ def test_each_broker_is_checked_once_and_unavailable_ones_again_at_every_check(
     for _ in range(3):
         capabilities.complete(client)
     assert asked == [[1, 2, 3], [3], [3]]
-    assert capabilities.troubles == ["broker 3 does not respond"]
+    assert capabilities.troubles == ["broker 3 gives no usable response"]
 
 
 # The version that Apache Kafka 3.5 serves.
