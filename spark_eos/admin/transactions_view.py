@@ -9,7 +9,7 @@ from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, counted
 from spark_eos.admin.output import PLAIN, TABLE, ExitCode, Painter, Style, progress, say, write
 from spark_eos.client.coordinator_cache import CoordinatorType
-from spark_eos.client.error_table import Api, code_name, failure
+from spark_eos.client.error_table import code_name
 from spark_eos.client.inspection import (
     SEE_EVERY_ID,
     TransactionDescription,
@@ -207,8 +207,6 @@ def described(client: KafkaClient, transactional_id: str) -> tuple[int, Transact
             "transactional.id.expiration.ms expires",
             error_code=found.error_code,
         )
-    if not found.exists:
-        raise failure(Api.DESCRIBE_TRANSACTIONS, found.error_code, f"transactional id {transactional_id!r}")
     return client.find_coordinator(CoordinatorType.TRANSACTION, transactional_id), found
 
 

@@ -68,8 +68,8 @@ def describe_transactions(
 ) -> dict[str, TransactionDescription]:
     """Describe transactions, with one request for each coordinator, all at once.
 
-    Raises `UnansweredError` if a coordinator gives no final response, and `AuthorizationError` for
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+    Raises `UnansweredError` if a coordinator gives no final response, and the error of every other code than
+    TRANSACTIONAL_ID_NOT_FOUND, as `AuthorizationError`.
     """
     deadline = client.deadline(timeout_ms)
     descriptions: dict[str, TransactionDescription] = {}
@@ -100,7 +100,8 @@ def _describe_once(
             raise response
         else:
             for state in response.transaction_states:
-                trouble = _take_description(client, state, into) or trouble
+                if state.transactional_id in ids:
+                    trouble = _take_description(client, state, into) or trouble
     return trouble
 
 
@@ -112,7 +113,8 @@ def _take_description(
         if verdict is Verdict.REFRESH:
             client.forget_coordinators(CoordinatorType.TRANSACTION, state.transactional_id)
         return code_name(state.error_code)
-    if state.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+    if verdict is not Verdict.SUCCESS and state.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+        # It says nothing about the id.
         raise failure(Api.DESCRIBE_TRANSACTIONS, state.error_code, f"transactional id {state.transactional_id!r}")
     into[state.transactional_id] = TransactionDescription(
         transactional_id=state.transactional_id,
@@ -165,9 +167,12 @@ def list_by_broker(
     deadline = client.deadline(timeout_ms)
     listings: dict[int, list[TransactionListing]] = {}
     trouble = ""
+    before = {broker.node_id for broker in client.brokers()}
     for _ in client.attempts(deadline):
         client.metadata([], timeout_ms=client.remaining_ms(deadline))
-        nodes = [broker.node_id for broker in client.brokers() if broker.node_id not in listings]
+        named = {broker.node_id for broker in client.brokers()}
+        # A broker that one response leaves out may have transactions; it is gone if the next one leaves it out, too.
+        nodes, before = sorted((before | named) - listings.keys()), named
         trouble = _ask_once(client, nodes, (), make, deadline, listings)
         if not trouble:
             return [each for _, listed in sorted(listings.items()) for each in listed]

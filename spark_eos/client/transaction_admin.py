@@ -17,7 +17,15 @@ from broker_core.types import TopicPartition
 from spark_eos.client.error_table import code_name, known_code
 from spark_eos.client.inspection import FIRST_DURATION_VERSION, FIRST_PATTERN_VERSION, unused_name
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import HIDDEN_TOPIC, MISSING_TOPIC_GRACE_SECONDS, WAITED_FOR, problem_with
+from spark_eos.client.metadata import (
+    HIDDEN_TOPIC,
+    LISTS_COMPARED,
+    MISSING_TOPIC_GRACE_SECONDS,
+    WAITED_FOR,
+    metadata_request,
+    problem_with,
+    topics_of,
+)
 from spark_eos.client.response_reader import only_part
 from spark_eos.errors import (
     AuthorizationError,
@@ -110,8 +118,18 @@ def _marker_error(code: int, what: str) -> EosKafkaError:
 
 
 def all_topics(client: KafkaClient) -> list[str]:
-    """List all topics, the internal ones included: offsets of groups hang as records do (KAFKA-13288)."""
-    return sorted(client.metadata(None))
+    """List all topics, the internal ones included: offsets of groups hang as records do (KAFKA-13288).
+
+    Nothing in a response shows that its broker lags behind, so those of other brokers complete it.
+    """
+    found = set(client.metadata(None))
+    brokers = [each.node_id for each in client.brokers()]
+    client.runtime.random.shuffle(brokers)
+    requests = [(each, metadata_request(None)) for each in brokers[:LISTS_COMPARED]] if len(brokers) > 1 else []
+    for answer in client.send_all(requests, timeout_ms=MISSING_TOPIC_GRACE_SECONDS * 1_000):
+        if not isinstance(answer, EosKafkaError):
+            found |= client.recent.note(topics_of(answer), client.runtime.clock.monotonic()).keys()
+    return sorted(found)
 
 
 def sees_every_topic(client: KafkaClient) -> bool:

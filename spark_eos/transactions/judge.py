@@ -26,7 +26,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT, ActiveProducer, ProducerScan, Report
 from spark_eos.client.transactions import TV2
-from spark_eos.errors import AuthorizationError, EosKafkaError, UnansweredError
+from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnansweredError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.source import FetchLimits
 from spark_eos.runtime import now_ms
@@ -145,12 +145,22 @@ def _may_be_v2(client: KafkaClient, transaction: PartitionTransaction, timeout_m
 
 
 def _offline_coordinators(client: KafkaClient, timeout_ms: float | None) -> set[int]:
-    """Return the partitions of the coordinators' topic without a leader; none if the principal may not see the topic.
+    """Return the partitions of the coordinators' topic without a leader; none if it may not be seen, or none is there.
 
     No broker lists the transactional ids in such a partition.
     """
-    topic = client.metadata([TRANSACTION_STATE_TOPIC], timeout_ms=timeout_ms).get(TRANSACTION_STATE_TOPIC)
-    return set() if topic is None else {each.partition for each in topic.partitions.values() if each.leader < 0}
+    name = TRANSACTION_STATE_TOPIC
+    try:
+        answers = [client.require_topics([name], need_leaders=False, timeout_ms=timeout_ms)]
+    except AuthorizationError:
+        return set()
+    except TopicError as error:
+        if error.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        answers = [each or {} for each in client.topics_by_broker([name]).values()]
+    alive = {each.node_id for each in client.brokers()}
+    found = [each[name] for each in answers if name in each]
+    return {each.partition for topic in found for each in topic.partitions.values() if each.leader not in alive}
 
 
 def _suspect(
