@@ -234,7 +234,17 @@ class RangeFetch:
         except UnansweredError as error:
             self._leader_id, self._trouble = -1, error.happened
             return None
-        partition = next((each for topic in response.responses for each in topic.partitions), None)
+        tp = self._topic_partition
+        partition = next(
+            (
+                each
+                for topic in response.responses
+                if (topic.topic or topic.topic_id) in (tp.topic, self._topic_id)
+                for each in topic.partitions
+                if each.partition_index == tp.partition
+            ),
+            None,
+        )
         code = response.error_code if partition is None else partition.error_code
         if code == ErrorCode.NONE and partition is not None:
             self._refused.ends()

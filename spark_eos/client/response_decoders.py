@@ -6,7 +6,7 @@ all of the response to a fetch, megabytes at a time. kafka-python copies them in
 """
 
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 from uuid import UUID
 
@@ -50,6 +50,10 @@ class FilteredMetadata(NamedTuple):
     @property
     def cluster_id(self) -> str | None:
         return self.cluster.cluster_id
+
+    @property
+    def brokers(self) -> Sequence[object]:
+        return self.cluster.brokers
 
     @property
     def throttle_time_ms(self) -> int:
@@ -158,6 +162,7 @@ def _skip_partition(data: bytes, position: int) -> int:
 class FetchedPartition(NamedTuple):
     """A broker's response about a partition, and its records."""
 
+    partition_index: int
     error_code: int
     high_watermark: int
     last_stable_offset: int
@@ -166,8 +171,10 @@ class FetchedPartition(NamedTuple):
 
 
 class FetchedTopic(NamedTuple):
-    """The partitions of a topic."""
+    """The partitions of a topic, which old versions name and new ones identify."""
 
+    topic: str | None
+    topic_id: UUID | None
     partitions: list[FetchedPartition]
 
 
@@ -202,20 +209,22 @@ class UncopiedFetchRequest(FetchRequest, init=False):
 
 
 def _fetched_topic(body: memoryview, position: int, version: int) -> tuple[FetchedTopic, int]:
+    name, topic_id = None, None
     if version >= _FIRST_FETCH_WITH_IDS:
-        position = skip(body, position, _ID_BYTES)
+        end = skip(body, position, _ID_BYTES)
+        topic_id, position = UUID(bytes=bytes(body[position:end])), end
     else:
-        _, position = text(body, position)
+        name, position = text(body, position)
     partitions = []
     partition_count, position = count(body, position)
     for _ in range(partition_count):
         partition, position = _fetched_partition(body, position)
         partitions.append(partition)
-    return FetchedTopic(partitions), skip_tags(body, position)
+    return FetchedTopic(name, topic_id, partitions), skip_tags(body, position)
 
 
 def _fetched_partition(body: memoryview, position: int) -> tuple[FetchedPartition, int]:
-    _, error_code, high_watermark, last_stable_offset, _ = _MARKS.unpack_from(body, position)
+    index, error_code, high_watermark, last_stable_offset, _ = _MARKS.unpack_from(body, position)
     aborted = []
     # Null means no transactions, or no records.
     length, position = varint(body, position + _MARKS.size)
@@ -224,5 +233,5 @@ def _fetched_partition(body: memoryview, position: int) -> tuple[FetchedPartitio
         position = skip_tags(body, position + _ABORTED.size)
     length, start = varint(body, position + _PREFERRED_REPLICA_BYTES)
     end = skip(body, start, max(length - 1, 0))
-    partition = FetchedPartition(error_code, high_watermark, last_stable_offset, aborted, body[start:end])
+    partition = FetchedPartition(index, error_code, high_watermark, last_stable_offset, aborted, body[start:end])
     return partition, skip_tags(body, end)

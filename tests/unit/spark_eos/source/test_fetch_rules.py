@@ -31,10 +31,9 @@ def batch(first: int, count: int = 1) -> bytes:
 
 
 def answer(data: bytes = b"", *, stable: int = 10, error: ErrorCode = ErrorCode.NONE) -> Any:
-    partition = SimpleNamespace(
-        records=data, error_code=error, high_watermark=20, last_stable_offset=stable, aborted_transactions=[]
-    )
-    return SimpleNamespace(error_code=0, responses=[SimpleNamespace(partitions=[partition])])
+    marks = {"high_watermark": 20, "last_stable_offset": stable}
+    partition = SimpleNamespace(partition_index=0, records=data, error_code=error, aborted_transactions=[], **marks)
+    return SimpleNamespace(error_code=0, responses=[SimpleNamespace(topic="t", partitions=[partition])])
 
 
 THROTTLED = SimpleNamespace(error_code=0, responses=[])
