@@ -184,7 +184,8 @@ def _retention(config: Mapping[str, str | None]) -> str | None:
 
 
 def replica_count(topic: TopicMetadata) -> int:
-    return min((max(1, len(each.replicas)) for each in topic.partitions.values()), default=1)
+    """Return the number of replicas of a topic; a partition without any named one has some all the same."""
+    return min((len(each.replicas) for each in topic.partitions.values() if each.replicas), default=1)
 
 
 def _create(client: KafkaClient, name: str, capabilities: BrokerCapabilities) -> bool:
