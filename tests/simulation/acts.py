@@ -34,6 +34,7 @@ from tests.simulation.acted_query import (
     ActedQuery,
 )
 from tests.simulation.acted_reader import READERS_ACTS, ActedReader
+from tests.simulation.odd_answers import never
 from tests.simulation.plan import calm
 from tests.simulation.world import REST_US, Outcome, calm_world, listening
 from tests.support.partition_logs import truncate
@@ -42,6 +43,8 @@ from tests.support.simulated.scheduler import US_PER_MS
 _LIMIT_US: Final = 3_000_000 * US_PER_MS
 _GONE: Final = "are gone|does not have offset|deleted and created|which does not exist"
 _LOST: Final = "was decided, but"
+_ODD: Final = "odd answers"
+_ODD_SHARE: Final = 0.4
 _ENDED: Final = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 Act = Callable[[Any, Cluster], None]
 
@@ -139,6 +142,15 @@ def _lose_decisions(query: ActedQuery, _: Cluster) -> None:
         truncate(log, max(log.log_start_offset, log.log_end_offset - query.random.randint(1, 4)))
 
 
+def _answer_oddly(query: Acted) -> None:
+    """Let answers be changed for some time; see `odd_answers`."""
+    odd, random = query.world.odd_answers, query.random
+    chance = random.choice((0.03, 0.1, 0.3))
+    odd.choose = lambda changes: random.choice(list(changes)) if changes and random.random() < chance else None
+    delay_us = random.choice((500, 5_000, 20_000)) * US_PER_MS
+    query.world.scheduler.after(delay_us, lambda: setattr(odd, "choose", never))
+
+
 def _change_level(query: Acted, cluster: Cluster) -> None:
     cluster.metadata.set_feature("transaction.version", query.random.choice((1, 2)))
 
@@ -187,6 +199,7 @@ _CLUSTERS_ACTS: Final[dict[str, tuple[Callable[[ActedQuery], None], str]]] = {
     "change level": (_at_once(_change_level), _LOST),
     "grow": (_at_once(_grow), _LOST),
     "operator": (_operate, _LOST),
+    _ODD: (_answer_oddly, _LOST),
     "power": (lambda query: query.world.server.kill(power=query.random.random() < 0.5), _LOST),
 }
 _LOSS: Final = "KAFKA_DATA_LOSS"
@@ -199,6 +212,7 @@ _READERS_CLUSTERS_ACTS: Final[dict[str, tuple[Callable[[Any], None], str]]] = {
     "cut off": (_cut_off, _LOSS),
     "change level": (_at_once(_change_level), _LOSS),
     "grow": (_at_once(_grow), _LOSS),
+    _ODD: (_answer_oddly, _LOSS),
     "power": (lambda query: query.world.server.kill(power=query.random.random() < 0.5), _LOSS),
 }
 # Together these are not noticed, or not always, as the guarantees say: only the first one happens.
@@ -230,7 +244,9 @@ READING: Final = Scene(ActedReader, READERS_ACTS, _READERS_CLUSTERS_ACTS)
 def play(seed: int, only: Collection[str] = (), *, scene: Scene = WRITING, keep_trace: bool = False) -> Outcome:
     """Play the world of a seed to its end, and judge it; with `only`, no other acts happen."""
     random = Random(f"acts/{seed}/kinds")
-    kinds = dict.fromkeys(["death", *random.sample(sorted(scene.explained), random.randint(2, 5))])
+    kinds = dict.fromkeys(["death", *random.sample(sorted(scene.explained.keys() - {_ODD}), random.randint(2, 5))])
+    if Random(f"acts/{seed}/odd").random() < _ODD_SHARE:
+        kinds[_ODD] = None
     kinds = dict.fromkeys(only) or kinds
     for kept, other in scene.not_together:
         if kept in kinds:

@@ -68,12 +68,15 @@ class Exchange:
         self.exception: BaseException | None = None
         self.settled: Callable[[], None] = lambda: None
         self.answered: Callable[[], None] = lambda: None
+        # What is received in place of the answer that a broker has sent.
+        self.change: Callable[[bytes], bytes] = lambda frame: frame
         self._response = response
         self._version = version
         self._read_body = read_body
 
     def answer(self, frame: bytes) -> None:
         """Accept the response."""
+        frame = self.change(frame)
         if self._read_body is None:
             self.value = self._response.decode(frame, version=self._version, header=True)
         else:

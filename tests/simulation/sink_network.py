@@ -4,6 +4,7 @@ The code above it is that of the sink in Spark; `SinkProcesses` supplies these o
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -62,7 +63,8 @@ class Brokers:
 
     def update_metadata(self, response: Any) -> None:
         """Store the brokers of a metadata response."""
-        self._known = {each.node_id: Address(each.node_id, each.host, each.port) for each in response.brokers}
+        found = {each.node_id: Address(each.node_id, each.host, each.port) for each in response.brokers}
+        self._known = found or self._known
         self.cluster_id = response.cluster_id
 
 
@@ -103,6 +105,7 @@ class SimulatedTransport:
             wire = self._wires[broker_id] = Wire(self._world, self._host, broker_id)
             self._greet(wire)
         exchange = wire.send(request, version)
+        exchange.change = partial(self._world.odd_answers.received, request, version)
         exchange.settled = self._wake_up
         limit_us = self._world.scheduler.now_us + self.options.request_timeout_ms * US_PER_MS
         self._world.scheduler.at(
@@ -113,7 +116,9 @@ class SimulatedTransport:
 
     def _greet(self, wire: Wire) -> None:
         """Send ApiVersions, as every connection does first."""
-        hello = wire.send(ApiVersionsRequest(client_software_name="sink", client_software_version="1"), _HELLO)
+        request = ApiVersionsRequest(client_software_name="sink", client_software_version="1")
+        hello = wire.send(request, _HELLO)
+        hello.change = partial(self._world.odd_answers.received, request, _HELLO)
         hello.answered = lambda: self._note_versions(hello.value)
 
     def _time_out(self, broker_id: int, wire: Wire, exchange: Exchange) -> None:

@@ -21,6 +21,7 @@ from tests.simulation.decided import DecidedDeath
 from tests.simulation.fibers import Fibers
 from tests.simulation.history import NEMESIS, History
 from tests.simulation.markers import MarkerWatch
+from tests.simulation.odd_answers import OddAnswers
 from tests.simulation.outages import Outages
 from tests.simulation.plan import STALE_BROKERS, TOPIC, Plan, cast, draw
 from tests.simulation.share_judge import is_done
@@ -89,6 +90,7 @@ class World:
         self.shares = ShareWatch(self.problems)
         self.death = DecidedDeath(self)
         self.outages = Outages(self)
+        self.odd_answers = OddAnswers(lambda: self.scheduler.now_us)
         self.processes = SinkProcesses(self)
         self.actors: dict[str, Any] = {}
         self._owners: dict[str, int] = {}

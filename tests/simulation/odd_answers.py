@@ -1,0 +1,243 @@
+"""Answers that are odd and legal: brokers lag behind, move and differ, and proxies and services stand before them.
+
+An answer is changed after a broker has sent it. No change says something false in a definite way, as a list of open
+transactions without one of them would: what is left says nothing, or what no client asked for.
+"""
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from broker_core.broker.apis import SERVED
+from broker_core.errors import ErrorCode
+from broker_core.wire.layout import answer_has_tags
+
+_CORRELATION_BYTES: Final = 4
+_MOVED: Final = "NOT_LEADER_OR_FOLLOWER UNKNOWN_TOPIC_OR_PARTITION LEADER_NOT_AVAILABLE KAFKA_STORAGE_ERROR "
+_READ: Final = f"{_MOVED} UNKNOWN_LEADER_EPOCH FENCED_LEADER_EPOCH UNKNOWN_SERVER_ERROR OFFSET_NOT_AVAILABLE "
+_COORDINATED: Final = "COORDINATOR_NOT_AVAILABLE NOT_COORDINATOR COORDINATOR_LOAD_IN_PROGRESS UNKNOWN_SERVER_ERROR "
+_ENDED: Final = f"{_COORDINATED} CONCURRENT_TRANSACTIONS "
+_TXN: Final = f"{_ENDED} INVALID_PRODUCER_EPOCH PRODUCER_FENCED INVALID_TXN_STATE INVALID_PRODUCER_ID_MAPPING "
+# The error codes of each API, by the list that they are in; "" is the whole answer.
+CODES: Final = {
+    "Produce": {
+        "partition_responses": f"{_TXN} {_MOVED} CORRUPT_MESSAGE REQUEST_TIMED_OUT NOT_ENOUGH_REPLICAS "
+        "UNKNOWN_TOPIC_ID NOT_ENOUGH_REPLICAS_AFTER_APPEND OUT_OF_ORDER_SEQUENCE_NUMBER "
+        "UNKNOWN_PRODUCER_ID NETWORK_EXCEPTION TRANSACTION_ABORTABLE"
+    },
+    "Fetch": {
+        "": "UNKNOWN_SERVER_ERROR UNKNOWN_TOPIC_ID",
+        "partitions": f"{_READ} OFFSET_OUT_OF_RANGE UNKNOWN_TOPIC_ID INCONSISTENT_TOPIC_ID REPLICA_NOT_AVAILABLE",
+    },
+    "ListOffsets": {"partitions": f"{_READ} REPLICA_NOT_AVAILABLE REQUEST_TIMED_OUT"},
+    "Metadata": {
+        "": "REBOOTSTRAP_REQUIRED",
+        "topics": "UNKNOWN_TOPIC_OR_PARTITION LEADER_NOT_AVAILABLE",
+        "partitions": "LEADER_NOT_AVAILABLE LISTENER_NOT_FOUND REPLICA_NOT_AVAILABLE",
+    },
+    "OffsetFetch": {
+        "groups": f"{_COORDINATED} ",
+        "partitions": "UNSTABLE_OFFSET_COMMIT UNKNOWN_TOPIC_OR_PARTITION",
+    },
+    "FindCoordinator": {"coordinators": f"{_COORDINATED} REQUEST_TIMED_OUT"},
+    "ApiVersions": {"": "UNKNOWN_SERVER_ERROR UNSUPPORTED_VERSION"},
+    "CreateTopics": {"topics": "NOT_CONTROLLER REQUEST_TIMED_OUT TOPIC_ALREADY_EXISTS UNKNOWN_SERVER_ERROR"},
+    "InitProducerId": {"": f"{_ENDED} PRODUCER_FENCED REQUEST_TIMED_OUT TRANSACTION_ABORTABLE"},
+    "OffsetForLeaderEpoch": {"partitions": _READ},
+    "AddPartitionsToTxn": {
+        "results_by_partition": f"{_TXN} OPERATION_NOT_ATTEMPTED UNKNOWN_TOPIC_OR_PARTITION TRANSACTION_ABORTABLE"
+    },
+    "EndTxn": {"": f"{_TXN} REQUEST_TIMED_OUT TRANSACTION_ABORTABLE UNKNOWN_PRODUCER_ID"},
+    "TxnOffsetCommit": {"partitions": f"{_TXN} REQUEST_TIMED_OUT UNKNOWN_TOPIC_OR_PARTITION TRANSACTION_ABORTABLE"},
+    "DescribeConfigs": {"results": "UNKNOWN_SERVER_ERROR REQUEST_TIMED_OUT CLUSTER_AUTHORIZATION_FAILED"},
+    "DescribeProducers": {"partitions": f"{_MOVED} UNKNOWN_SERVER_ERROR"},
+    "DescribeTransactions": {"transaction_states": _COORDINATED},
+    "ListTransactions": {"": _COORDINATED},
+    "WriteTxnMarkers": {"partitions": _MOVED},
+}
+_NAMES: Final = ("name", "topic", "key", "transactional_id", "resource_name", "group_id")
+_NUMBERS: Final = ("partition_index", "partition", "index")
+# Lists whose every item is a fact of its own: without one, or without all, the answer would be false.
+_FACTS: Final = frozenset({"active_producers", "aborted_transactions", "record_errors"})
+_FACTS_OF: Final = {
+    "ListTransactions": {"transaction_states"},
+    "DescribeTransactions": {"topics", "partitions"},
+    "Metadata": {"partitions"},
+    "ApiVersions": {"finalized_features"},
+}
+# Other values of a field: what no leader, no epoch and no id look like, and those of a broker that lags behind.
+_VALUES: Final[dict[str, Callable[[Any], list[Any]]]] = {
+    "leader_id": lambda _: [-1, 99],
+    "leader_epoch": lambda known: [known - 1] if known >= 0 else [],
+    "isr_nodes": lambda _: [[]],
+    "replica_nodes": lambda _: [[]],
+    "topic_id": lambda known: [UUID(int=0)] if known else [],
+    "controller_id": lambda _: [-1],
+    "base_offset": lambda _: [-1],
+    "offset": lambda _: [-1],
+    "high_watermark": lambda _: [-1],
+    "last_stable_offset": lambda _: [-1],
+    "end_offset": lambda _: [],
+    "records": lambda _: [b""],
+    "max_version": lambda _: [0],
+    "finalized_features_epoch": lambda _: [-1],
+    "committed_leader_epoch": lambda _: [-1],
+}
+
+
+class Oddity(NamedTuple):
+    """A change of one answer, the n-th to requests of an API (0, 1, ...); or of all for some seconds from there on."""
+
+    api: str
+    nth: int
+    change: str
+    lasts_seconds: float = 0.0
+
+
+def never(_: Collection[str]) -> None:
+    """Choose no change."""
+    return None
+
+
+class OddAnswers:
+    """The answers that the clients of one world get, and what becomes of them."""
+
+    def __init__(self, now_us: Callable[[], int]) -> None:
+        self.planned: Oddity | None = None
+        # What could have been changed, by API and number, for a search to choose from.
+        self.seen: dict[tuple[str, int], list[str]] | None = None
+        # What changes an answer by chance, if it does.
+        self.choose: Callable[[Collection[str]], str | None] = never
+        self.done = 0
+        self._counts: Counter[str] = Counter()
+        self._now_us = now_us
+        self._until_us: float | None = None
+
+    def begin(self, planned: Oddity | None) -> None:
+        """Count answers from now on, and change one as planned; without a plan, collect what could be changed."""
+        self.planned, self.seen = planned, {} if planned is None else None
+        self.done, self._until_us = 0, None
+        self._counts.clear()
+
+    def received(self, request: Any, version: int, frame: bytes) -> bytes:
+        """Return what a client gets in place of the answer to a request, with its header."""
+        api = SERVED[request.API_KEY].name
+        nth = self._counts[api]
+        self._counts[api] += 1
+        wanted = self.planned if self.planned is not None and self.planned.api == api else None
+        if wanted is None and self.seen is None and self.choose is never:
+            return frame
+        kind: Any = SERVED[request.API_KEY].response
+        start = _CORRELATION_BYTES + answer_has_tags(kind, version)
+        body = kind.decode(memoryview(frame)[start:], version=version)
+        body._header = None
+        facts = _FACTS | _FACTS_OF.get(api, frozenset())
+        if api == "OffsetFetch" and any(each.topics is None for each in request.groups or ()):
+            facts |= {"topics", "partitions"}
+        is_listing = getattr(request, "topics", ()) is None
+        possible = dict(_changes(_Kind(api, version, facts), body))
+        if is_listing:
+            possible = {words: change for words, change in possible.items() if "topics stranger" not in words}
+        if self.seen is not None:
+            self.seen[api, nth] = list(possible)
+        chosen = self.choose(possible)
+        if wanted is not None and self._is_due(wanted, nth):
+            chosen = wanted.change
+        if chosen not in possible:
+            return frame
+        possible[chosen]()
+        self.done += 1
+        # That an API is not served at this version is said in the oldest one.
+        is_old = api == "ApiVersions" and body.error_code
+        return frame[:start] + bytes(body.encode(version=0 if is_old else version))
+
+    def _is_due(self, wanted: Oddity, nth: int) -> bool:
+        if nth == wanted.nth:
+            self._until_us = self._now_us() + wanted.lasts_seconds * 1e6
+        return nth == wanted.nth or (self._until_us is not None and self._now_us() < self._until_us)
+
+
+class _Kind(NamedTuple):
+    """An API, the version of the answer, and its lists whose items are facts."""
+
+    api: str
+    version: int
+    facts: Collection[str]
+
+
+def _changes(kind: _Kind, part: Any, path: str = "", level: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each change of a part of an answer: its words, and what makes it."""
+    for field in part._struct._fields:
+        if not field.for_version_q(kind.version):
+            continue
+        name, value = field.name, getattr(part, field.name)
+        if name == "error_code":
+            for code in CODES.get(kind.api, {}).get(level, "").split():
+                yield f"{path}{code}", partial(_refuse, part, kind.version, ErrorCode[code])
+        if name == "brokers" and kind.api == "Metadata":
+            for code in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.REQUEST_TIMED_OUT):
+                yield f"all {code.name}", partial(_refuse_all, part, kind.version, code)
+        values = list(_VALUES[name](value)) if name in _VALUES else []
+        if field.nullable_for_version_q(kind.version) and value is not None and name not in kind.facts:
+            values.append(None)
+        for other in values:
+            yield f"{path}{name}={other}", partial(setattr, part, name, other)
+        if field.is_struct_array() and value:
+            yield from _changes_of_list(kind, part, name, path)
+
+
+def _changes_of_list(kind: _Kind, part: Any, name: str, path: str) -> Iterator[tuple[str, Any]]:
+    items = getattr(part, name)
+    lists = {"twice": [items[0], *items], "backwards": items[::-1]}
+    is_fact = name in kind.facts
+    if not is_fact:
+        lists |= {"none": [], "without first": items[1:], "without last": items[:-1]}
+    stranger = copy.deepcopy(items[0])
+    if not is_fact and _rename(stranger):
+        lists |= {"stranger first": [stranger, *items], "stranger alone": [stranger]}
+    for words, others in lists.items():
+        if len(items) > 1 or words not in ("backwards", "without first", "without last"):
+            yield f"{path}{name} {words}", partial(setattr, part, name, others)
+    for at in {0, len(items) - 1}:
+        yield from _changes(kind, items[at], f"{path}{name}[{at}].", name)
+
+
+def _rename(item: Any) -> bool:
+    """Make an item one of another topic, partition or id; return whether it has a name."""
+    known = {field.name: getattr(item, field.name) for field in item._struct._fields}
+    for name in _NAMES:
+        if known.get(name):
+            setattr(item, name, "stranger")
+            if known.get("topic_id"):
+                item.topic_id = UUID(int=77)
+            return True
+    for name in _NUMBERS:
+        if name in known:
+            setattr(item, name, 77)
+            return True
+    return False
+
+
+def _refuse_all(part: Any, version: int, code: ErrorCode) -> None:
+    """Refuse a request for metadata, as a broker does that fails at it: each topic has the error."""
+    for topic in part.topics:
+        _refuse(topic, version, code)
+    part.brokers = []
+
+
+def _refuse(part: Any, version: int, code: ErrorCode) -> None:
+    """Set an error, and empty what does not name the part, as brokers do."""
+    for field in part._struct._fields:
+        value = getattr(part, field.name)
+        if not field.for_version_q(version) or field.name in (*_NAMES, *_NUMBERS, "topic_id"):
+            continue
+        if field.is_array():
+            setattr(part, field.name, [])
+        elif field.name == "records":
+            part.records = None
+        elif isinstance(value, int) and ("offset" in field.name or field.name.endswith(("_id", "watermark"))):
+            setattr(part, field.name, -1)
+    part.error_code = code

@@ -1,0 +1,64 @@
+"""Small worlds in which one answer is odd: what comes of a query, or of a command, is as without it, or it says why."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from tests.simulation.odd_answers import Oddity
+from tests.simulation.odd_scenes import COMMANDS, OddQuery, OddReader, Played, operated, play
+from tests.support.short_form import chosen
+
+QUERIES = {"writes": OddQuery, "reads": OddReader}
+# Each takes less than a minute.
+PARTS = [
+    *((name, part, 60) for name in QUERIES for part in range(60)),
+    *((name, part, 6) for name in COMMANDS for part in range(6)),
+]
+# What is said of an answer that has no error code.
+_SAID = {"base_offset=-1": "without an offset", "groups none": "DescribeGroups: the broker's response does not include"}
+
+
+@cache
+def possible(name: str) -> tuple[tuple[str, int, str], ...]:
+    """Return each change of each answer in a scene, so that those of one kind are in different parts."""
+    if name in QUERIES:
+        seen = play(QUERIES[name], None).seen
+    else:
+        with operated() as run:
+            seen = run(name, None).seen
+    found = [(api, nth, words) for (api, nth), changes in seen.items() for words in changes]
+    return tuple(sorted(found, key=lambda each: (each[0], re.sub(r"\[\d+\]", "", each[2]), each[1])))
+
+
+def is_named(change: str, stop: str) -> bool:
+    """Return whether a stop names the error that an answer had, or what it lacked."""
+    return _SAID.get(change.rpartition(".")[2], re.split(r"[ .]", change)[-1]) in stop
+
+
+def wrong(oddity: Oddity, played: Played) -> Iterator[str]:
+    """Yield what is wrong."""
+    yield from (f"{oddity}: {each}" for each in played.problems)
+    yield from (f"{oddity}: {each}" for each in played.stops if not is_named(oddity.change, each))
+
+
+@pytest.mark.parametrize(("name", "part", "of"), chosen(PARTS, "parts of the odd answers", of=68))
+def test_one_odd_answer_changes_nothing(name: str, part: int, of: int) -> None:
+    oddities = [Oddity(*each) for each in possible(name)[part::of]]
+    if name in QUERIES:
+        assert [text for each in oddities for text in wrong(each, play(QUERIES[name], each))] == []
+        return
+    with operated() as run:
+        assert not run(name, None).problems
+        assert [text for each in oddities for text in wrong(each, run(name, each))] == []
+
+
+@pytest.mark.parametrize("change", ["topics none", "topics[0].partitions[0].leader_id=99"])
+def test_transaction_whose_coordinator_is_away_is_not_called_hanging(change: str) -> None:
+    """Answers that say nothing of the coordinators' topic, or name a leader that is no broker, for a while."""
+    with operated(is_offline=True) as run:
+        judged = run("find-hanging", None)
+        looks = [nth for api, nth in judged.seen if api == "Metadata" and change in judged.seen[api, nth]]
+        said = [run("find-hanging", Oddity("Metadata", nth, change, 30.0)).problems for nth in looks]
+    assert said and not any("'hanging'" in text for problems in said for text in problems)
