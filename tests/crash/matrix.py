@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from tests.crash.case import Case
-from tests.crash.lacking import ITEMS
 from tests.crash.wire import Loss
 from tests.support.short_form import source_digest
 
@@ -17,7 +16,6 @@ class Fault(StrEnum):
 
     KILL_WORKER = "kill the Python worker"
     LOSE_ANSWER = "lose the answer"
-    LACK_ITEMS = "leave all items out of the answer"
     MAKE_TOPIC_AGAIN = "make the topic again"
     KILL_BROKER = "kill the broker"
     PAUSE = "pause past the timeout"
@@ -32,28 +30,20 @@ class Answer(NamedTuple):
     of_driver: bool | None = None
     of_source: bool = False
 
-    @property
-    def has_items(self) -> bool:
-        """Return whether the response names each thing that was requested."""
-        return self.api_key in ITEMS
-
-    def loss(self, case: Case, *, keeps_frame: bool = False) -> Loss:
-        """Return the rule that loses the next such response of one query, or only its items."""
+    def loss(self, case: Case) -> Loss:
+        """Return the rule that loses the next such response of one query."""
         if self.of_source:
             assert case.feed is not None
-            return Loss(self.api_key, (case.feed.client_id.encode(),), keeps_frame=keeps_frame)
+            return Loss(self.api_key, (case.feed.client_id.encode(),))
         driver = b".driver"
         return Loss(
             self.api_key,
             (case.prefix.encode(), *([driver] if self.of_driver else [])),
             driver if self.of_driver is False else None,
-            keeps_frame=keeps_frame,
         )
 
 
 METADATA: Final = Answer("Metadata", 3)
-FIND_TASK: Final = Answer("FindCoordinator", 10, of_driver=False)
-FIND_DRIVER: Final = Answer("FindCoordinator", 10, of_driver=True)
 FETCH_OFFSET: Final = Answer("OffsetFetch", 9)
 INIT_TASK: Final = Answer("InitProducerId", 22, of_driver=False)
 INIT_DRIVER: Final = Answer("InitProducerId", 22, of_driver=True)
@@ -77,8 +67,7 @@ class Step(NamedTuple):
     `earlier` is a point where a first run ends, so that the observed run finds what it left; `beside` is a
     `POINT=ACTION` of the same run. Without `in_micro_batch`, the rule applies outside of micro-batches too. A brief
     step must not be held for long: the transaction of a decision has seconds, whatever the `transactionTimeout`.
-    `answers_to_v1` are waited for under transactions V1 only. `looked_up` are answers that may lack something and are
-    not waited for if the one that asks knows them already.
+    `answers_to_v1` are waited for under transactions V1 only.
     """
 
     point: str
@@ -88,7 +77,6 @@ class Step(NamedTuple):
     in_micro_batch: bool = True
     is_brief: bool = False
     answers_to_v1: tuple[Answer, ...] = ()
-    looked_up: tuple[Answer, ...] = ()
 
     @property
     def reads_kafka(self) -> bool:
@@ -112,14 +100,14 @@ STEPS: Final = (
     Step("source.before_read", (FETCH,), in_micro_batch=False),
     Step("source.mid_read", (FETCH,), in_micro_batch=False),
     Step("task.begin", (FETCH_OFFSET,)),
-    Step("task.before_identity", (INIT_TASK,), looked_up=(FIND_TASK,)),
+    Step("task.before_identity", (INIT_TASK,)),
     Step("task.before_write", (PRODUCE,), answers_to_v1=(ADD_TASK,)),
     Step("task.mid_write#1", (PRODUCE,)),
     Step("task.mid_write#2", (PRODUCE,)),
     Step("task.before_flush", (PRODUCE,)),
     Step("task.flushed"),
     Step("task.prepared"),
-    Step("driver.before_verify", (INIT_DRIVER,), looked_up=(FIND_DRIVER,)),
+    Step("driver.before_verify", (INIT_DRIVER,)),
     Step("driver.taken_over", (FETCH_OFFSET, DESCRIBE)),
     Step("driver.before_decide", (PRODUCE_DECISION,), answers_to_v1=(ADD_DRIVER,)),
     Step("driver.decision_flushed", (COMMIT_OFFSET,), is_brief=True, answers_to_v1=(ADD_OFFSETS,)),
@@ -153,7 +141,6 @@ CELLS_IN_A_WAVE: Final = 34
 # `make test SEARCHES=whole` runs one of them, which takes a minute or two.
 PARTS: Final = 3
 _NOTHING_ASKED: Final = "what follows is a message to Spark, not a request"
-_NO_ITEMS: Final = "no answer that follows names what was requested"
 _TOPIC_IS_CHECKED: Final = "the topic was compared before the decision; what was decided may go with it"
 _NOTHING_OPEN: Final = "no transaction is open that could time out"
 EXCLUDED: Final = {
@@ -175,11 +162,6 @@ EXCLUDED: Final = {
     ("task.settled", Fault.PAUSE): _NOTHING_OPEN,
     ("driver.before_settle", Fault.PAUSE): _NOTHING_OPEN,
     ("driver.settled", Fault.PAUSE): _NOTHING_OPEN,
-    **{
-        (step.point, Fault.LACK_ITEMS): _NO_ITEMS
-        for step in STEPS
-        if not any(answer.has_items for answer in step.answers + step.looked_up)
-    },
     **{
         (point, Fault.MAKE_TOPIC_AGAIN): _TOPIC_IS_CHECKED
         for point in (
@@ -205,7 +187,7 @@ EXCLUDED: Final = {
 
 
 class Pair(NamedTuple):
-    """One cell of the matrix; `answer` is the response that is lost, or lacks its items."""
+    """One cell of the matrix; `answer` is the response that is lost."""
 
     step: Step
     fault: Fault
@@ -225,8 +207,6 @@ def pairs(fault: Fault, transaction_version: int = 2) -> Iterator[Pair]:
 
 def _answers(step: Step, fault: Fault, transaction_version: int) -> Sequence[Answer | None]:
     awaited = step.answers + (step.answers_to_v1 if transaction_version == 1 else ())
-    if fault is Fault.LACK_ITEMS:
-        return [answer for answer in awaited + step.looked_up if answer.has_items]
     return awaited if fault is Fault.LOSE_ANSWER else (None,)
 
 

@@ -202,7 +202,7 @@ class Soak:
         for api_key in (PRODUCE, END_TXN):
             loss = Loss(api_key, (self._case.prefix.encode(),))
             self._wire.losses = [loss]
-            self._streams.wait_until(lambda loss=loss: loss.lost == loss.count, "an answer is lost")
+            self._streams.wait_until(lambda loss=loss: loss.lost, "an answer is lost")
 
     def _kill_workers(self) -> None:
         send([each for each in self._streams.driver.processes() if _is_worker(each)], signal.SIGKILL)

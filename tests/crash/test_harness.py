@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import InitProducerIdRequest
 
 from broker_core import EmbeddedBroker
@@ -36,7 +35,6 @@ from tests.support.spark_eos.sink_topic import open_transactions
 from tests.support.waiting import wait_until
 
 INIT_PRODUCER_ID = 22
-FIND_COORDINATOR = 10
 
 
 def _write(address: str, case: Case, lines: list[str], *, ends: bool = True) -> Producer:
@@ -218,21 +216,6 @@ def test_proxy_drops_the_response_to_an_applied_request(here: World) -> None:
             epoch("lossy")
         assert loss.lost == 1
         assert epoch("lossy") == 1
-    finally:
-        wire.close()
-
-
-def test_proxy_leaves_items_out_of_one_answer(here: World) -> None:
-    wire = Wire(here.broker.address)
-    loss = Loss(FIND_COORDINATOR, (b"lossy",), keeps_frame=True)
-    wire.losses.append(loss)
-    try:
-        with RawClient(wire.address) as client:
-            counts = [
-                len(client.send(FindCoordinatorRequest(key_type=1, coordinator_keys=[name]), 4).coordinators)
-                for name in ("other", "lossy", "lossy")
-            ]
-        assert (counts, loss.lost) == ([1, 0, 1], 1)
     finally:
         wire.close()
 

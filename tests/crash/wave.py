@@ -28,7 +28,7 @@ _MOST_ATTEMPTS = 4
 _LONGEST_JITTER_S = 0.3
 # The share of the sink's cells whose rows come from Kafka; each costs a second of processor time for Python's start.
 _FED = 1 / 6
-_IN_FIRST_MICRO_BATCH = (Fault.LOSE_ANSWER, Fault.LACK_ITEMS, Fault.MAKE_TOPIC_AGAIN)
+_IN_FIRST_MICRO_BATCH = (Fault.LOSE_ANSWER, Fault.MAKE_TOPIC_AGAIN)
 
 
 @dataclass
@@ -65,7 +65,6 @@ class Wave:
         inject = {
             Fault.KILL_WORKER: self._kill_workers,
             Fault.LOSE_ANSWER: self._lose_answers,
-            Fault.LACK_ITEMS: self._lose_answers,
             Fault.MAKE_TOPIC_AGAIN: self._make_topics_again,
             Fault.KILL_BROKER: self._kill_broker,
             Fault.PAUSE: self._pause,
@@ -139,7 +138,7 @@ class Wave:
             self.driver.arm(case, case.rule(step.earlier, "kill", each.micro_batch))
         else:
             rules = []
-            if step.is_brief and each.pair.fault in (Fault.LOSE_ANSWER, Fault.LACK_ITEMS):
+            if step.is_brief and each.pair.fault is Fault.LOSE_ANSWER:
                 # Holding it would use up the decision's time, and the lost request is the first of its kind.
                 self._lose(each)
             else:
@@ -181,7 +180,7 @@ class Wave:
     def _lose(self, each: Watched) -> None:
         if each.loss is None:
             assert each.pair.answer is not None
-            each.loss = each.pair.answer.loss(each.case, keeps_frame=each.pair.fault is Fault.LACK_ITEMS)
+            each.loss = each.pair.answer.loss(each.case)
             self._world.wire.losses.append(each.loss)
 
     def _make_topics_again(self, those: Sequence[Watched]) -> None:

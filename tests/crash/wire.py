@@ -1,4 +1,4 @@
-"""A proxy between clients and a broker that can lose a response, or a part of it, after its request was applied.
+"""A proxy between clients and a broker that can lose a response after its request was applied.
 
 The wire replaces the broker's address in responses with its own, so that clients stay on the wire without any setting
 of the broker.
@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tests.crash.lacking import without_items
 from tests.support.peer_network import send_at_once
 
 HOST = "127.0.0.1"
@@ -21,15 +20,11 @@ _SIZE = struct.Struct(">i")
 
 @dataclass
 class Loss:
-    """A rule that loses one response to a request of an API that contains all of `holding` and not `without`.
-
-    With `keeps_frame` only the requested items are lost.
-    """
+    """A rule that loses one response to a request of an API that contains all of `holding` and not `without`."""
 
     api_key: int
     holding: tuple[bytes, ...]
     without: bytes | None = None
-    keeps_frame: bool = False
     lost: int = 0
 
     def takes(self, request: bytes) -> bool:
@@ -82,7 +77,7 @@ class Wire:
         except OSError:
             writer.close()
             return
-        lost: dict[bytes, bytes | None] = {}
+        lost: set[bytes] = set()
         ways = [
             asyncio.ensure_future(_relay(reader, broker_writer, lambda frame: self._request(frame, lost))),
             asyncio.ensure_future(_relay(broker_reader, writer, lambda frame: self._answer(frame, lost))),
@@ -95,20 +90,17 @@ class Wire:
         writer.close()
         broker_writer.close()
 
-    def _request(self, frame: bytes, lost: dict[bytes, bytes | None]) -> bytes:
+    def _request(self, frame: bytes, lost: set[bytes]) -> bytes:
         for loss in self.losses:
             if loss.takes(frame):
                 loss.lost += 1
-                lost[frame[4:8]] = frame if loss.keeps_frame else None
+                lost.add(frame[4:8])
                 break
         return frame
 
-    def _answer(self, frame: bytes, lost: dict[bytes, bytes | None]) -> bytes | None:
+    def _answer(self, frame: bytes, lost: set[bytes]) -> bytes | None:
         if frame[:4] in lost:
-            request = lost.pop(frame[:4])
-            if request is None:
-                return None
-            frame = without_items(request, frame)
+            return None
         return frame.replace(self._there, self._here)
 
 
