@@ -42,7 +42,7 @@ from spark_eos.sink.protocol.rerun_checks import (
 )
 from spark_eos.sink.protocol.retirement import Retirement, is_due, retire
 from spark_eos.sink.protocol.retry_policy import RetryPolicy
-from spark_eos.sink.protocol.settlement import complete, judge_older, lost_error, settle
+from spark_eos.sink.protocol.settlement import SETTLE_LIMIT_SECONDS, complete, judge_older, lost_error, settle
 from spark_eos.sink.protocol.state import QueryRun
 from spark_eos.sink.protocol.verification import TimeLimits, check_topics_kept, decide_until_ms, verify
 
@@ -186,7 +186,7 @@ class MicroBatchCommit:
             if each.micro_batch > self.micro_batch:
                 raise rolled_back_error(each, self.micro_batch)
             if each.micro_batch < self.micro_batch:
-                if not (settled := await settle(each)).took_no_effect:
+                if not (settled := await self._settled(each)).took_no_effect:
                     await judge_older(settled, each.query, self.micro_batch)
                 continue
             has_other_rows = newest is not None and not has_same_rows(each, self.messages)
@@ -233,7 +233,12 @@ class MicroBatchCommit:
     async def _settled(self, decision: Decision) -> Settlement:
         if self.effective is not None and self.effective.decision == decision:
             return self.effective
-        settled = await settle(decision)
+        limit_seconds = SETTLE_LIMIT_SECONDS
+        if decision.micro_batch < self.micro_batch:
+            # The query goes on if the fate of an older one stays hidden: this one must still have the time.
+            left_ms = decide_until_ms(self.prepared, now_ms := await Now()) - now_ms
+            limit_seconds = min(limit_seconds, max(left_ms, 0) / 2_000)
+        settled = await settle(decision, limit_seconds)
         if settled.took_effect:
             self.effective = settled
         return settled

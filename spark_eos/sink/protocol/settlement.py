@@ -102,10 +102,11 @@ FATES: Final[Mapping[tuple[TransactionState, bool, int], FateRule]] = {
 }
 
 
-async def settle(decision: Decision) -> Settlement:
+async def settle(decision: Decision, limit_seconds: float = SETTLE_LIMIT_SECONDS) -> Settlement:
     """Roll a decided micro-batch forward or back by the table, and return the fates; any process may, at any time.
 
-    Only a commit that is answered with success counts as done. After anything else the fates are read again.
+    What is pending is waited for until nothing was settled for `limit_seconds`. Only a commit that is answered with
+    success counts as done. After anything else the fates are read again.
     """
     if decision.completed_at_ms is not None:
         return Settlement(decision, (Fate.COMMITTED,) * len(decision.transactions))
@@ -131,7 +132,7 @@ async def settle(decision: Decision) -> Settlement:
         waiting = [t for t in waiting if fates[t] in _UNSETTLED]
         if len(waiting) < fewest:
             progressed_at, fewest = await Monotonic(), len(waiting)
-        if action not in _LOOKED_AFTER or await Monotonic() >= progressed_at + SETTLE_LIMIT_SECONDS:
+        if action not in _LOOKED_AFTER or await Monotonic() >= progressed_at + limit_seconds:
             break
         if progressed_at > reported_at or await Monotonic() >= reported_at + _REPORT_SECONDS:
             reported_at = await Monotonic()
@@ -411,7 +412,7 @@ def _pending_error(settlement: Settlement) -> TransactionError:
         f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but {len(settlement.pending)} of "
         f"its {counted(len(decision.transactions), 'transaction')} could not be ended or read yet: " + _shown(lines),
         checked="DescribeTransactions and the log at the offsets in the decision, until no transaction was settled "
-        f"for {SETTLE_LIMIT_SECONDS:.0f} s",
+        f"for {SETTLE_LIMIT_SECONDS:.0f} s, or there was no more time for the next micro-batch",
         remedy=f"{so_far}. Make sure that the coordinators and leaders are running and that the driver has READ on the "
         "topics, and end any other producer's open transaction that blocks the last stable offset there (if it "
         f"hangs, `{find_hanging}` prints the command).{_end_of_forgotten(settlement)} Then "

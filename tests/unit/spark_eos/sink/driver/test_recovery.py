@@ -22,6 +22,7 @@ from spark_eos.sink.protocol.log_fates import seen_fate
 from spark_eos.sink.protocol.settlement import FATES, SETTLE_LIMIT_SECONDS, described_fate, must_write
 from tests.support.spark_eos.driving import end_all, logged_fates, must_task_write, settle
 from tests.support.spark_eos.sink_cluster import MemoryCluster
+from tests.support.spark_eos.sink_commits import committer_of, prepare, task_id
 
 S = TransactionState
 
@@ -220,6 +221,18 @@ def test_records_above_the_last_stable_offset_are_unresolved_and_not_lost(
     if not raises:
         cluster.time_out("foreign")
         assert settle(cluster, _decision(one)).took_effect
+
+
+def test_older_micro_batch_that_stays_hidden_leaves_time_for_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, cluster: MemoryCluster
+) -> None:
+    """It was committed; a transaction that hangs hides that, at each restart."""
+    monkeypatch.setattr(cluster, "unstable_end", _no_marker_yet)
+    cluster.prepare("foreign", 0)
+    committer_of(cluster).commit(prepare(cluster, 0), 0)
+    cluster.forgotten = {task_id(worker="w0")}
+    committer_of(cluster, "run2").commit(prepare(cluster, 1, "run2"), 1)
+    assert "continuing although an older micro-batch may be incomplete" in caplog.text
 
 
 def _no_marker_yet(*_: object, **__: object) -> None:

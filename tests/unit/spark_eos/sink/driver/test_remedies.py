@@ -277,13 +277,6 @@ TROUBLES = {
         (Remedy("the rows that are missing", steps(Scene.skip, run("ab"), NEXT), "abz"),),
         ("timed out", "rows of the lost transactions", "set onLostTransaction=rewrite"),
     ),
-    "the same, and a part was lost": Trouble(
-        steps(lambda scene: scene.lose("abc", 1), Scene.forget),
-        run("abc", rewrite=True),
-        "abcz",
-        (Remedy("the rows that are missing", steps(REPAIRED, run("abc"), NEXT), "abcz"),),
-        ("timed out", "rows of the lost transactions", "set onLostTransaction=rewrite"),
-    ),
     "the record of an older decision is gone": Trouble(
         steps(run("ab"), EMPTIED), NEXT, "abz", (Remedy("has the file 'commits/0'", run("z", COPY, 1), "abz"),)
     ),
