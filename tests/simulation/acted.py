@@ -3,13 +3,15 @@
 import re
 from collections.abc import Collection, Iterator
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 # Nothing happens to a query in its last runs.
 RUNS, RUNS_WITH_ACTS = 12, 8
+# Words that no error has.
+NOTHING: Final = "(?!)"
 
 
 class Acted:
@@ -57,6 +59,10 @@ class Acted:
 
     def note_deletion(self, log: Any, end: int) -> None:
         """Remember what readers saw of a log before an offset: it is about to be deleted."""
+        raise NotImplementedError
+
+    def note_kept(self, log: Any) -> None:
+        """Take back that what is visible in a log was deleted."""
         raise NotImplementedError
 
     def any_topic(self) -> str:

@@ -7,10 +7,16 @@ chooses. A driver may die or freeze at any of the sink's failpoints.
 import contextlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from broker_core.coordinator.journal import JournalRecord
+from broker_core.coordinator.transactions.records import TransactionImage, encode_key, encode_value
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.simulation.disk import MemoryStorage
+from broker_core.types import LAST_CLIENT_EPOCH, TransactionState
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.sink.commit_report import report_of
@@ -19,9 +25,10 @@ from spark_eos.sink.driver.preflight import preflight
 from spark_eos.sink.factory import committer
 from spark_eos.sink.messages import Place, TaskMessage
 from spark_eos.sink.protocol.retirement import Retirement
-from tests.simulation.acted import RUNS, RUNS_WITH_ACTS, Acted
+from tests.simulation.acted import NOTHING, RUNS, RUNS_WITH_ACTS, Acted
 from tests.simulation.history import READ_UNCOMMITTED
 from tests.simulation.judge import records_of
+from tests.simulation.readers import batches_of
 from tests.simulation.sink import Executors, JobFailedError, Rows
 from tests.support.history.format import READ_COMMITTED
 from tests.support.simulated.scheduler import US_PER_MS
@@ -33,28 +40,40 @@ QUERY, JOB = "8a6e0804-2bd0-4672-b79d-d97027f9071a", "daily"
 TOPICS, PREFIXES = ("sunk", "other"), ("sim", "sim2")
 DECISION_TOPICS = ("eos-kafka-decisions", "eos-kafka-decisions-2")
 PARTITIONS = 2
+ENDED: Final = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 _POINTS: Final = (
     *("task.begin", "task.before_write", "task.prepared"),
     *("driver.before_verify", "driver.taken_over", "driver.before_settle", "driver.settled"),
     *("driver.before_decide", "driver.decision_flushed", "driver.mid_decide", "driver.after_decide"),
     *("driver.mid_complete", "driver.after_complete", "driver.mid_sweep", "driver.after_sweep"),
 )
+_DRIVERS_POINTS: Final = tuple(each for each in _POINTS if each.startswith("driver"))
 _LOST_IN_PART: Final = "was decided, but"
+_OTHER_NAME: Final = "was written by run|already written|already decided"
 # What a user does between two runs, and the words of an error that it explains.
 USERS_ACTS: Final = {
     "death": _LOST_IN_PART,
     "zombie": _LOST_IN_PART,
+    "stop": _LOST_IN_PART,
+    "copy": f"{_LOST_IN_PART}|newer driver|may no longer decide|{_OTHER_NAME}",
     "topic": "written to|was written by run|already written",
     "prefix": "transactionalIdPrefix",
     "decision topic": "decisionTopic|are gone",
     "timeout": _LOST_IN_PART,
     "policy": "onLostTransaction",
+    "discard": NOTHING,
+    "clock": f"{_LOST_IN_PART}|clock",
+    "exhausted": NOTHING,
+    "older cluster": _LOST_IN_PART,
+    "mirror": "fate unknown|another cluster|deleted and created again|is gone",
+    "mode": _OTHER_NAME,
+    "left out": _OTHER_NAME,
     "older checkpoint": "is already decided|different rows|already written",
     "other rows": "different rows|already decided",
     "other splits": "onLostTransaction",
     "other order": "different rows|already written|was written by run",
     "retried function": "already written under the name",
-    "name": "was written by run|already written|already decided",
+    "name": _OTHER_NAME,
 }
 
 
@@ -67,6 +86,20 @@ class Journal:
     # What was visible and is deleted, how often, and all that was there.
     seen: Counter[str] = field(default_factory=Counter)
     deleted: set[str] = field(default_factory=set)
+
+
+class Spark:
+    """An application: the processes in which it commits, and its workers."""
+
+    def __init__(self, world: "World", name: str, random: Any) -> None:
+        self.world = world
+        # Longer than a task waits before it fails.
+        self.executors = Executors(world, name, random, lost_after_ms=60_000)
+        self.replace_drivers()
+
+    def replace_drivers(self) -> None:
+        """Let it commit in other processes."""
+        self.processes = [self.world.new_process_id() for _ in range(3)]
 
 
 class ActedQuery(Acted):
@@ -88,25 +121,26 @@ class ActedQuery(Acted):
         self.writes = [[TOPICS[0], ""]]
         if self.mode == "foreachBatch" and self.random.random() < 0.8:
             self.writes.append(self.random.choice(([TOPICS[1], ""], [TOPICS[0], "second"], [TOPICS[1], "second"])))
+        self.left_out: set[int] = set()
         self.done: set[int] = set()
         self._repeats = 0
         # Where the driver of this run dies or freezes, and after how many visits.
         self._fate: tuple[str, str, int] | None = None
         self._frozen: list[Any] = []
-        self._replace_processes()
+        # How the newest commit of a run is aborted.
+        self._aborts: dict[str, Callable[[], None]] = {}
+        # The disk of the cluster as it was, and what readers had seen of what was deleted by then.
+        self._backup: tuple[Any, Counter[str]] | None = None
+        self._driver_ahead_ms = 0
+        self._spark = self._new_spark()
 
     def name_of(self, write: int) -> str:
         """Return the name under which a write is decided."""
         topic, name = self.writes[write]
         return {"job": JOB, "stream": QUERY}.get(self.mode, f"{QUERY}/{name or topic}")
 
-    def _replace_drivers(self) -> None:
-        self._processes = [self.world.new_process_id() for _ in range(3)]
-
-    def _replace_processes(self) -> None:
-        self._replace_drivers()
-        # Longer than a task waits before it fails.
-        self._executors = Executors(self.world, f"executor{self.run_number}", self.random, lost_after_ms=60_000)
+    def _new_spark(self, name: str = "") -> Spark:
+        return Spark(self.world, f"executor{name or self.run_number}", self.random)
 
     # Runs
 
@@ -117,18 +151,27 @@ class ActedQuery(Acted):
             if self.run_number > 1:
                 self._act_between_runs()
             name, self._fate = f"run{self.run_number}", None
-            for kind, chance in (("death", 0.5), ("zombie", 0.3)):
+            for kind, chance in (("death", 0.5), ("zombie", 0.3), ("stop", 0.5)):
                 if self._fate is None and kind in self.kinds and self.run_number <= RUNS_WITH_ACTS:
                     visits = self.random.randint(0, self.micro_batches)
                     if self.random.random() < chance:
-                        self._fate = kind, self.random.choice(_POINTS), visits
-            fiber = self.world.fibers.spawn(f"driver/{name}", lambda name=name: self._run(name))
-            fiber.process_id = self._processes[0]
+                        points = _DRIVERS_POINTS if kind == "stop" else _POINTS
+                        self._fate = kind, self.random.choice(points), visits
+            fiber = self._begin(self._spark, name, self.done)
+            if self.happens("copy"):
+                copy = f"copy{self.run_number}"
+                self._begin(self._new_spark(copy), copy, set(self.done))
             while not fiber.is_done and fiber not in self._frozen:
                 self.world.fibers.sleep_ms(50)
             self.world.fibers.sleep_ms(self.random.choice((100, 2_000, 2_000, 12_000, 40_000)))
         for each in self._frozen:
             each.go_on()
+
+    def _begin(self, spark: Spark, name: str, done: set[int]) -> Any:
+        """Start a run on a checkpoint, which has the micro-batches that are done."""
+        fiber = self.world.fibers.spawn(f"driver/{name}", partial(self._run, spark, name, done))
+        fiber.process_id, fiber.clock_offset_ms = spark.processes[0], self._driver_ahead_ms
+        return fiber
 
     def _is_due(self) -> bool:
         if len(self.done) == self.micro_batches and self.mode == "job" and self._repeats < 2:
@@ -142,11 +185,25 @@ class ActedQuery(Acted):
             self.random.choice(self.writes)[0] = self.random.choice(TOPICS)
         if self.mode == "foreachBatch" and self.happens("name"):
             self.random.choice(self.writes)[1] = self.random.choice(("", "second", "third"))
+        if self.mode != "job" and self.happens("mode"):
+            self.mode = self.random.choice(("stream", "foreachBatch"))
+        if self.happens("left out"):
+            self.left_out = self.random.choice((set(), {0}, {1})) if len(self.writes) > 1 else set()
+        if self.happens("clock"):
+            self._driver_ahead_ms = self.random.choice((0, -40_000, -2_000, 2_000, 40_000))
+            self._spark.executors.ahead_ms = self.random.choice((0, -40_000, -2_000, 2_000, 40_000))
+        if self.happens("exhausted"):
+            self.world.server.act(self._exhaust)
+        if self.world.server.is_running and self.happens("older cluster"):
+            self._restore()
+        if self.world.server.is_running and self.happens("mirror"):
+            self._move_to_mirror()
         for kind, option, values in (
             ("prefix", "transactionalIdPrefix", PREFIXES),
             ("decision topic", "decisionTopic", DECISION_TOPICS),
             ("timeout", "transactionTimeout", ("4000", "15000", "25000")),
             ("policy", "onLostTransaction", ("fail", "rewrite")),
+            ("discard", "discardDifferingRows", ("true", "false")),
         ):
             if self.happens(kind):
                 self.options[option] = self.random.choice(values)
@@ -154,35 +211,96 @@ class ActedQuery(Acted):
             kept = self.random.randint(0, max(self.done))
             self.done = {each for each in self.done if each < kept}
 
-    def _run(self, name: str) -> None:
+    def _exhaust(self, cluster: Any) -> None:
+        """Let the epochs of the driver's ids be at their end, as after many take-overs."""
+        for broker in cluster.brokers.values():
+            store = broker.transactions.store
+            for entry in store.entries():
+                name, now_ms = entry.transactional_id, self.world.clock.now_ms()
+                if name.endswith(".driver") and entry.image.state in ENDED:
+                    epoch, place = LAST_CLIENT_EPOCH - self.random.randint(0, 2), store.partition_for(name)
+                    last = TransactionImage(entry.image[0], epoch, 5_000, TransactionState.EMPTY, frozenset(), now_ms)
+                    level = cluster.metadata.transaction_version
+                    store._append(place, [JournalRecord(encode_key(name), encode_value(last, level))], now_ms)
+                    store.load(place, store.led[place].coordinator_epoch)
+
+    def _restore(self) -> None:
+        """Back the cluster up, or restore it, as snapshots of its machine do."""
+        server = self.world.server
+        if self._backup is None:
+            self._backup = server.disk.copy(), Counter(self.journal.seen)
+            return
+        for topic in TOPICS:
+            for log in self.logs_of(topic):
+                self.note_deletion(log, log.log_end_offset)
+        server.kill(power=False)
+        server.disk.replace(self._backup[0])
+        self.journal.seen = Counter(self._backup[1])
+
+    def _move_to_mirror(self) -> None:
+        """Go on at another cluster, to which what was visible was copied, at other offsets.
+
+        Without its decisions only a query moves that has finished its micro-batches.
+        """
+        server, copies = self.world.server, {}
+        has_decisions = self.mode == "job" or any(each not in self.done for each, _ in self.journal.tries)
+        topics = (*TOPICS, *DECISION_TOPICS) if has_decisions else TOPICS
+        for log in (log for topic in topics for log in self.logs_of(topic)):
+            there = {offset for offset, _ in records_of(log, READ_COMMITTED)}
+            copies[log.topic_partition] = [
+                NewRecord(each.key, each.value, (), each.timestamp)
+                for segment in log.segments
+                for batch in batches_of(segment.file.read(0, segment.size_bytes))
+                for each in batch
+                if each.offset in there
+            ]
+        server.kill(power=False)
+        server.disk.replace(MemoryStorage())
+        server.start()
+
+        def copy(cluster: Any) -> None:
+            for topic, count in Counter(place.topic for place in copies).items():
+                policy = {"cleanup.policy": "compact"} if topic in DECISION_TOPICS else {}
+                cluster.controller.create_topic(topic, count, policy)
+            now_ms = self.world.clock.now_ms()
+            for place, records in copies.items():
+                if records:
+                    cluster.logs.get(place, now_ms).append_as_leader(
+                        build_batch(records), now_ms=now_ms, leader_epoch=0
+                    )
+
+        server.act(copy)
+
+    def _run(self, spark: Spark, name: str, done: set[int]) -> None:
         error: Exception | None = None
         try:
-            self._write_micro_batches(name)
+            self._write_micro_batches(spark, name, done)
         except (EosKafkaError, JobFailedError) as caught:
             error = caught
             self.note(f"{name} stops: {type(error).__name__}: {error}")
         if name == f"run{self.run_number}":
             self.error = error
 
-    def _write_micro_batches(self, name: str) -> None:
-        while (number := next((n for n in range(self.micro_batches) if n not in self.done), None)) is not None:
-            order = list(range(len(self.writes)))
+    def _write_micro_batches(self, spark: Spark, name: str, done: set[int]) -> None:
+        while (number := next((n for n in range(self.micro_batches) if n not in done), None)) is not None:
+            count = len(self.writes) if self.mode == "foreachBatch" else 1
+            order = [each for each in range(count) if each not in self.left_out or count == 1]
             if self.happens("other order"):
                 order.reverse()
             written = {}
             for write in order:
                 try:
-                    written[number, write] = self._write(name, number, write)
+                    written[number, write] = self._write(spark, name, number, write)
                 except EosKafkaError:
                     if not self.happens("retried function", 0.5):
                         raise
-                    written[number, write] = self._write(name, number, write)
-            self.done.add(number)
+                    written[number, write] = self._write(spark, name, number, write)
+            done.add(number)
             self.journal.reported = written | self.journal.reported
             self.note(f"{name} reports {written}")
             self.world.fibers.sleep_ms(self.random.randint(1, 1_500))
 
-    def _write(self, run: str, number: int, write: int) -> int:
+    def _write(self, spark: Spark, run: str, number: int, write: int) -> int:
         """Write as Spark's writers do; return the number of the try."""
         tries = self.journal.tries[number, write]
         tries.append(self._rows(tries, f"b{number}.w{write}.v{len(tries)}"))
@@ -198,26 +316,30 @@ class ActedQuery(Acted):
         messages: list[TaskMessage] = []
         fiber = self.world.fibers.current
         try:
-            fiber.process_id = self.random.choice(self._processes)
+            fiber.process_id = self.random.choice(spark.processes)
             options = preflight(self.world.processes.current, base)
             place = Place(query, run, number, 0, call)
-            messages = self._executors.run(place, tries[at], lambda _: options)
-            fiber.process_id = self.random.choice(self._processes)
+            messages = spark.executors.run(place, tries[at], lambda _: options)
+            fiber.process_id = self.random.choice(spark.processes)
+            self._aborts[run] = partial(self._abort, base, place, messages)
             if self.mode == "stream":
                 options = preflight(self.world.processes.current, options, plans=False)
             driver = self._driver(options, place)
             driver.commit(messages, number)
             if driver.committed:
-                self._executors.report = report_of(run, number, driver.committed, self._executors.report)
+                spark.executors.report = report_of(run, number, driver.committed, spark.executors.report)
         except (EosKafkaError, JobFailedError):
             # What a failed write leaves for the next one in a file, other processes do not have.
-            self._replace_drivers()
+            spark.replace_drivers()
             if messages:
-                fiber.process_id = self._processes[0]
-                with contextlib.suppress(EosKafkaError):
-                    self._driver(base, place).abort(messages, number)
+                fiber.process_id = spark.processes[0]
+                self._abort(base, place, messages)
             raise
         return at
+
+    def _abort(self, options: SinkOptions, place: Place, messages: list[TaskMessage]) -> None:
+        with contextlib.suppress(EosKafkaError):
+            self._driver(options, place).abort(messages, place.micro_batch)
 
     def _driver(self, options: SinkOptions, place: Place) -> Committer:
         retirement = Retirement.MARK if self.mode == "job" else Retirement.REPLACE
@@ -237,12 +359,14 @@ class ActedQuery(Acted):
             return tries[-1]
         shuffled = [row for split in tries[-1] for row in split]
         self.random.shuffle(shuffled)
-        count = self.random.randint(1, 3)
+        count = self.random.randint(1, 3) if shuffled else 0
         return [shuffled[at::count] for at in range(count)]
 
     def reach(self, point: str, _: int | None = None) -> None:
-        """Die or freeze at a failpoint of the sink, with all tasks of the run."""
+        """Die, freeze or be stopped at a failpoint of the sink, with all tasks of the run."""
         if self._fate is None or self._fate[1] != point:
+            return
+        if self._fate[0] == "stop" and self.world.fibers.current.name != f"driver/run{self.run_number}":
             return
         kind, _, visits = self._fate
         self._fate = (kind, point, visits - 1) if visits else None
@@ -250,6 +374,13 @@ class ActedQuery(Acted):
             return
         name = f"run{self.run_number}"
         self.note(f"{name}: {kind} at {point}")
+        if kind == "stop":
+            # Spark kills the process that commits, and aborts in another one.
+            self.world.fibers.current.kill()
+            fiber = self.world.fibers.spawn(f"abort/{name}", self._aborts[name])
+            fiber.process_id = self.world.new_process_id()
+            self._spark.replace_drivers()
+            return
         for each in [one for one in self.world.fibers.all if re.search(rf"/{name}(\.|$)", one.name)]:
             if kind == "death":
                 each.kill()
@@ -260,7 +391,7 @@ class ActedQuery(Acted):
             delay_us = self.random.choice((500, 5_000, 30_000)) * US_PER_MS
             for each in self._frozen:
                 self.world.scheduler.after(delay_us, each.go_on)
-        self._replace_processes()
+        self._spark = self._new_spark()
 
     # What came of it
 
@@ -269,6 +400,11 @@ class ActedQuery(Acted):
         if log.topic_partition.topic in TOPICS:
             self.journal.seen.update(value for at, value in records_of(log, READ_COMMITTED) if at < end)
             self.journal.deleted.update(value for at, value in records_of(log, READ_UNCOMMITTED) if at < end)
+
+    def note_kept(self, log: Any) -> None:
+        self.journal.deleted.difference_update(value for _, value in records_of(log, READ_COMMITTED))
+        # A record whose marker is lost may be visible again.
+        self.journal.seen.subtract(v for _, v in records_of(log, READ_UNCOMMITTED) if self.journal.seen[v])
 
     def any_topic(self) -> str:
         return str(self.random.choice(self.writes)[0])
@@ -279,6 +415,9 @@ class ActedQuery(Acted):
         for topic in TOPICS:
             for log in self.logs_of(topic):
                 seen.update(value for _, value in records_of(log, READ_COMMITTED))
+                # Nothing ends a transaction whose marker was lost, nor shows what follows it.
+                hidden = (value for at, value in records_of(log, READ_UNCOMMITTED) if at >= log.last_stable_offset)
+                journal.deleted.update(hidden if "lose records" in self.kinds else ())
         yield from (f"{value} is there {count} times" for value, count in seen.items() if count > 1)
         text = str(self.error or "")
         for unit, tries in journal.tries.items():
@@ -286,6 +425,8 @@ class ActedQuery(Acted):
             if len({tuple(sorted(each)) for each in values if any(seen[value] for value in each)}) > 1:
                 yield f"{unit} has rows of several runs"
             wanted = values[journal.reported.get(unit, -1)]
+            if "discard" in self.kinds:
+                wanted = next((each for each in values if any(seen[value] for value in each)), wanted)
             missing = [value for value in wanted if not seen[value] and value not in journal.deleted]
             if unit in journal.reported and missing:
                 yield f"{unit} was reported, and {missing} are not there"

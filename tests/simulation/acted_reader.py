@@ -11,6 +11,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from broker_core.types import IsolationLevel
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.errors import EosKafkaError
@@ -19,7 +20,7 @@ from spark_eos.source.driver_side import DriverSide
 from spark_eos.source.offsets import OffsetRange, SourceOffset, default_limit
 from spark_eos.source.planner import Planner
 from spark_eos.source.range_reader import read_range
-from tests.simulation.acted import RUNS_WITH_ACTS, Acted
+from tests.simulation.acted import NOTHING, RUNS_WITH_ACTS, Acted
 from tests.simulation.client import Client, GaveUpError
 from tests.simulation.judge import records_of
 from tests.simulation.producers import (
@@ -39,23 +40,21 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 TOPICS = ("sunk", "other")
-_LOSS: Final = "KAFKA_DATA_LOSS"
 _ATTEMPTS: Final = 4
 _QUIET_RUNS: Final = 3
 # Longer than any transaction stays open that will end.
 _REST_US: Final = 60_000 * US_PER_MS
 _POINTS: Final = ("source.before_plan", "source.before_read", "source.mid_read", "driver.logged", "driver.read")
 _SUBSCRIPTIONS: Final = (("subscribe", ",".join(TOPICS)), ("subscribePattern", "sunk|oth.*"))
+_NARROWER: Final = (("subscribe", TOPICS[0]), ("assign", json.dumps({TOPICS[0]: [0, 1], TOPICS[1]: [1]})))
 # What a user does between two runs, and the words of an error that it explains.
 READERS_ACTS: Final = {
-    "death": _LOSS,
-    "retried task": _LOSS,
-    "policy": _LOSS,
-    "limit": _LOSS,
-    "start": _LOSS,
-    "trigger": _LOSS,
-    "subscription": _LOSS,
-    "older checkpoint": _LOSS,
+    **dict.fromkeys(("death", "retried task", "policy", "limit", "trigger", "older checkpoint", "version"), NOTHING),
+    "start": "No offset matched",
+    "subscription": NOTHING,
+    "narrower": "leaves out partitions",
+    "isolation": NOTHING,
+    "Spark's source": NOTHING,
 }
 
 
@@ -91,9 +90,13 @@ class ActedReader(Acted):
         self.read: dict[int, list[list[Row]]] = defaultdict(list)
         # What was visible and is deleted.
         self.deleted: set[Row] = set()
+        # What was read at read_uncommitted, visible or not.
+        self.uncommitted: set[Row] = set()
         self.is_over = False
         self._still_since_us = 0
         self._death: tuple[str, int] | None = None
+        # The option that a narrower one has replaced for a run.
+        self._wider: tuple[str, str] | None = None
         self._feeders = [
             world.fibers.spawn(f"feeder{number}", partial(self._feed, f"feeder{number}"))
             for number in range(self.random.randint(1, 3))
@@ -160,22 +163,22 @@ class ActedReader(Acted):
             self.world.fibers.sleep_ms(self.random.choice((100, 2_000, 12_000)))
 
     def _act_between_runs(self) -> None:
-        if self.happens("limit"):
-            self.options.pop("maxOffsetsPerTrigger", None)
-            if self.random.random() < 0.7:
-                self.options["maxOffsetsPerTrigger"] = str(self.random.choice((1, 3, 10)))
-            self.options["minPartitions"] = str(self.random.choice((1, 4, 9)))
-        if self.happens("start"):
-            self.options["startingOffsets"] = self.random.choice(("earliest", "latest"))
-        if self.happens("trigger"):
-            self.is_available_now = not self.is_available_now
+        self._change_reading()
+        if self.run_number > RUNS_WITH_ACTS:
+            self.options.pop("minOffsetsPerTrigger", None)
+        if self._wider is not None:
+            self._subscribe(self._wider)
+            self._wider = None
         if self.happens("subscription"):
-            chosen = self.random.choice(_SUBSCRIPTIONS)
-            for name in ("subscribe", "subscribePattern"):
-                self.options.pop(name, None)
-            self.options[chosen[0]] = chosen[1]
+            self._subscribe(self.random.choice(_SUBSCRIPTIONS))
         if self.error is not None and self.happens("policy", 0.7):
             self.options["failOnDataLoss"] = "false"
+        has_both = self.options.get("subscribe") != TOPICS[0]
+        if has_both and self.options["failOnDataLoss"] == "true" and self.happens("narrower"):
+            self._wider = self._subscribe(self.random.choice(_NARROWER))
+        if len(self.ends) > 1 and self.happens("Spark's source"):
+            # It has written the end of the last micro-batch.
+            self.ends[-1] = {name: end for name, end in self.ends[-1].items() if name in TOPICS}
         if self.ends and self.happens("older checkpoint", 0.2):
             kept = self.random.randrange(len(self.ends))
             self.note(f"{kept} micro-batches are kept of {len(self.ends)}")
@@ -183,6 +186,33 @@ class ActedReader(Acted):
             self.done = {each for each in self.done if each < kept}
             for number in [each for each in self.read if each >= kept]:
                 del self.read[number]
+
+    def _change_reading(self) -> None:
+        if self.happens("limit"):
+            for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxRecordsPerPartition"):
+                self.options.pop(name, None)
+                if self.random.random() < 0.4:
+                    self.options[name] = str(self.random.choice((1, 3, 10)))
+            self.options |= {"minPartitions": str(self.random.choice((1, 4, 9))), "maxTriggerDelay": "20s"}
+        if self.happens("start"):
+            self.options["startingOffsets"] = self.random.choice(("earliest", "latest"))
+            self.options.pop("startingTimestamp", None)
+            if self.random.random() < 0.4:
+                ago_ms = self.random.choice((0, 3_000, 30_000))
+                self.options["startingTimestamp"] = str(self.world.clock.now_ms() - ago_ms)
+        if self.happens("version"):
+            self.names_starts = not self.names_starts
+        if self.happens("isolation"):
+            self.options["isolation.level"] = self.random.choice(("read_committed", "read_uncommitted"))
+        if self.happens("trigger"):
+            self.is_available_now = not self.is_available_now
+
+    def _subscribe(self, chosen: tuple[str, str]) -> tuple[str, str]:
+        """Choose other topics; return the option that did."""
+        before = next(name for name in ("subscribe", "subscribePattern", "assign") if name in self.options)
+        was = before, self.options.pop(before)
+        self.options[chosen[0]] = chosen[1]
+        return was
 
     def _run(self) -> None:
         options = stream_options(self.options)
@@ -279,6 +309,8 @@ class ActedReader(Acted):
                     if attempt == _ATTEMPTS - 1:
                         raise
                     continue
+                if options.isolation is IsolationLevel.READ_UNCOMMITTED:
+                    self.uncommitted.update(found)
                 if attempt < _ATTEMPTS - 1 and self.happens("retried task", 0.1):
                     continue
                 return found
@@ -305,18 +337,21 @@ class ActedReader(Acted):
     def note_deletion(self, log: Any, end: int) -> None:
         self.deleted |= {row for row in _visible(log) if row.offset < end}
 
+    def note_kept(self, log: Any) -> None:
+        self.deleted.difference_update(_visible(log))
+
     def judge(self, explained: dict[str, str]) -> Iterator[str]:
         there = self._visible_rows()
         seen: dict[str, int] = {}
         for number, tries in sorted(self.read.items()):
-            is_changed = "false" in self.options["failOnDataLoss"] and self.deleted
+            is_changed = "isolation" in self.kinds or ("false" in self.options["failOnDataLoss"] and self.deleted)
             if any(each != tries[0] for each in tries) and not is_changed:
                 yield f"micro-batch {number} was read with different rows: {tries}"
             for row in tries[-1]:
                 if row.value in seen:
                     yield f"{row} was read in micro-batches {seen[row.value]} and {number}"
                 seen[row.value] = number
-                if row not in there and row not in self.deleted:
+                if row not in there and row not in self.deleted and row not in self.uncommitted:
                     yield f"{row} was read, and was not visible"
         yield from self.unexplained(explained)
         if self.error is None and not self.is_over:

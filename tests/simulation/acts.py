@@ -8,6 +8,7 @@ reason.
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
+from operator import methodcaller
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -22,9 +23,10 @@ from spark_eos.sink.factory import cluster_of
 from spark_eos.sink.naming import group_id
 from spark_eos.sink.performing import perform
 from spark_eos.sink.protocol.decision_log import DecisionLog
-from tests.simulation.acted import Acted
+from tests.simulation.acted import NOTHING, Acted
 from tests.simulation.acted_query import (
     DECISION_TOPICS,
+    ENDED,
     JOB,
     PARTITIONS,
     PREFIXES,
@@ -45,8 +47,10 @@ _GONE: Final = "are gone|does not have offset|deleted and created|which does not
 _LOST: Final = "was decided, but"
 _ODD: Final = "odd answers"
 _ODD_SHARE: Final = 0.4
-_ENDED: Final = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+_SHORT_SEGMENTS: Final = {"segment.bytes": "600"}
+_CLEANED: Final = {**_SHORT_SEGMENTS, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 Act = Callable[[Any, Cluster], None]
+_output: Final = methodcaller("any_topic")
 
 
 def _recreate(topics: Callable[[Acted], str], query: Acted, cluster: Cluster) -> None:
@@ -73,6 +77,40 @@ def _delete_records(query: Acted, _: Cluster) -> None:
         log.delete_records_before(end)
 
 
+def _configure_decisions(query: ActedQuery, cluster: Cluster, settings: dict[str, str]) -> None:
+    topic = cluster.metadata.topics.get(query.options["decisionTopic"])
+    if topic is not None:
+        cluster.logs.reconfigure(cluster.metadata.configure_topic(topic.name, settings))
+
+
+def _compact_decisions(query: ActedQuery, cluster: Cluster) -> None:
+    """Let a segment have few records, and clean all but the last one, now and again."""
+    _configure_decisions(query, cluster, _CLEANED)
+    for log in query.logs_of(query.options["decisionTopic"]):
+        log.compact(query.world.clock.now_ms())
+
+
+def _expire_decisions(query: ActedQuery, cluster: Cluster) -> None:
+    """Let retention delete decisions, until an operator finds the setting that does."""
+    _configure_decisions(query, cluster, {"cleanup.policy": "delete"})
+    for log in query.logs_of(query.options["decisionTopic"]):
+        log.delete_records_before(query.random.randint(log.log_start_offset, log.high_watermark))
+    back = query.random.choice((100, 5_000, 40_000))
+    _later(query, back, lambda cluster: _configure_decisions(query, cluster, {"cleanup.policy": "compact"}))
+
+
+def _lower_limit(query: ActedQuery) -> None:
+    """Start the brokers again with a shorter limit of timeouts, and later as before."""
+    server = query.world.server
+
+    def start_again(limit_ms: int) -> None:
+        server._config = server._config.override({"transaction.max.timeout.ms": str(limit_ms)})
+        server.kill(power=False)
+
+    start_again(query.random.choice((3_000, 10_000, 20_000)))
+    query.world.scheduler.after(query.random.choice((5_000, 40_000)) * US_PER_MS, partial(start_again, 900_000))
+
+
 def _delete_groups(query: ActedQuery, cluster: Cluster) -> None:
     names = (QUERY, JOB, *(query.name_of(write) for write in range(len(query.writes))))
     groups = [group_id(prefix, name) for prefix in PREFIXES for name in names]
@@ -84,7 +122,7 @@ def _forget_ids(query: Acted, cluster: Cluster) -> None:
     """Let the ids expire that have no open transaction."""
     for broker in cluster.brokers.values():
         for name, image in list(broker.transactions.images().items()):
-            if image.state in _ENDED:
+            if image.state in ENDED:
                 store = broker.transactions.store
                 store.remove(store.partition_for(name), [name], query.world.clock.now_ms())
 
@@ -108,7 +146,7 @@ def _lose_leader(query: ActedQuery, cluster: Cluster) -> None:
     names = (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC, TOPICS[0], query.options["decisionTopic"])
     found = [topic for name in names if (topic := cluster.metadata.topics.get(name)) is not None]
     place = query.random.choice([each for topic in found for each in topic.topic_partitions()])
-    query.world.outages.take_away(cluster, place, query.random.choice((500, 5_000, 20_000)))
+    query.world.outages.take_away(cluster, place, query.random.choice((500, 5_000, 20_000, 90_000)))
 
 
 def _lose_read_leader(query: Acted, cluster: Cluster) -> None:
@@ -125,7 +163,21 @@ def _lose_records(query: Acted, cluster: Cluster) -> None:
         query.note_deletion(log, log.log_end_offset)
         cluster.controller.lose_leader(log.topic_partition)
         truncate(log, max(log.log_start_offset, log.log_end_offset - query.random.randint(1, 9)))
+        query.note_kept(log)
         cluster.controller.elect(log.topic_partition, owner.broker_id)
+
+
+def _compact(query: Acted, cluster: Cluster) -> None:
+    """Clean the closed segments: the records have no keys, so all of them go."""
+    topic = cluster.metadata.topics.get(query.any_topic())
+    if topic is None:
+        return
+    cluster.logs.reconfigure(cluster.metadata.configure_topic(topic.name, _CLEANED))
+    for log in query.logs_of(topic.name):
+        query.note_deletion(log, log.log_end_offset)
+        log.compact(query.world.clock.now_ms())
+        query.note_kept(log)
+    cluster.logs.reconfigure(cluster.metadata.configure_topic(topic.name, _SHORT_SEGMENTS))
 
 
 def _cut_off(query: Acted) -> None:
@@ -155,8 +207,8 @@ def _change_level(query: Acted, cluster: Cluster) -> None:
     cluster.metadata.set_feature("transaction.version", query.random.choice((1, 2)))
 
 
-def _grow(query: Acted, cluster: Cluster) -> None:
-    topic = cluster.metadata.topics.get(query.any_topic())
+def _grow(topics: Callable[[Acted], str], query: Acted, cluster: Cluster) -> None:
+    topic = cluster.metadata.topics.get(topics(query))
     if topic is not None:
         cluster.controller.add_partitions(topic.name, len(list(topic.topic_partitions())) + 1)
 
@@ -188,7 +240,7 @@ def _at_once(act: Act) -> Callable[[Any], None]:
 
 # Each with the words of an error that it explains.
 _CLUSTERS_ACTS: Final[dict[str, tuple[Callable[[ActedQuery], None], str]]] = {
-    "recreate output": (_at_once(partial(_recreate, lambda query: query.any_topic())), f"{_GONE}|{_LOST}"),
+    "recreate output": (_at_once(partial(_recreate, _output)), f"{_GONE}|{_LOST}"),
     "recreate decisions": (_at_once(partial(_recreate, lambda query: query.options["decisionTopic"])), _GONE),
     "delete records": (_at_once(_delete_records), _LOST),
     "delete group": (_at_once(_delete_groups), _GONE),
@@ -196,28 +248,39 @@ _CLUSTERS_ACTS: Final[dict[str, tuple[Callable[[ActedQuery], None], str]]] = {
     "end transaction": (_at_once(_end_transaction), _LOST),
     "lose leader": (_at_once(_lose_leader), _LOST),
     "lose decisions": (_at_once(_lose_decisions), f"{_GONE}|already decided"),
+    "lose records": (_at_once(_lose_records), f"{_LOST}|does not have"),
+    "compact decisions": (_at_once(_compact_decisions), NOTHING),
+    "expire decisions": (_at_once(_expire_decisions), f"{_GONE}|cleanup.policy"),
+    "grow decisions": (_at_once(partial(_grow, lambda query: query.options["decisionTopic"])), NOTHING),
+    "lower limit": (_lower_limit, f"{_LOST}|transaction.max.timeout.ms"),
+    "brokers' clock": (lambda query: query.world.server.jump(query.random.choice((2_000, 20_000, 90_000))), _LOST),
     "change level": (_at_once(_change_level), _LOST),
-    "grow": (_at_once(_grow), _LOST),
+    "grow": (_at_once(partial(_grow, _output)), _LOST),
     "operator": (_operate, _LOST),
     _ODD: (_answer_oddly, _LOST),
     "power": (lambda query: query.world.server.kill(power=query.random.random() < 0.5), _LOST),
 }
 _LOSS: Final = "KAFKA_DATA_LOSS"
 _READERS_CLUSTERS_ACTS: Final[dict[str, tuple[Callable[[Any], None], str]]] = {
-    "recreate output": (_at_once(partial(_recreate, lambda query: query.any_topic())), _LOSS),
+    "recreate output": (_at_once(partial(_recreate, _output)), _LOSS),
     "delete records": (_at_once(_delete_records), _LOSS),
     "lose records": (_at_once(_lose_records), _LOSS),
-    "end transaction": (_at_once(_end_transaction), _LOSS),
-    "lose leader": (_at_once(_lose_read_leader), _LOSS),
-    "cut off": (_cut_off, _LOSS),
-    "change level": (_at_once(_change_level), _LOSS),
-    "grow": (_at_once(_grow), _LOSS),
-    _ODD: (_answer_oddly, _LOSS),
-    "power": (lambda query: query.world.server.kill(power=query.random.random() < 0.5), _LOSS),
+    "compact": (_at_once(_compact), NOTHING),
+    "end transaction": (_at_once(_end_transaction), NOTHING),
+    "lose leader": (_at_once(_lose_read_leader), NOTHING),
+    "cut off": (_cut_off, NOTHING),
+    "change level": (_at_once(_change_level), NOTHING),
+    "grow": (_at_once(partial(_grow, _output)), NOTHING),
+    _ODD: (_answer_oddly, NOTHING),
+    "power": (lambda query: query.world.server.kill(power=query.random.random() < 0.5), NOTHING),
 }
 # Together these are not noticed, or not always, as the guarantees say: only the first one happens.
 _NOT_TOGETHER: Final = (
     *(("recreate decisions", other) for other in ("forget ids", "prefix", "topic", "name")),
+    *(("expire decisions", other) for other in ("forget ids", "delete group", "prefix", "topic", "name")),
+    *(("older cluster", other) for other in ("zombie", "copy")),
+    *(("mirror", other) for other in ("zombie", "copy", "older cluster", "older checkpoint", "decision topic")),
+    *(("mirror", other) for other in ("recreate decisions", "expire decisions", "lose decisions")),
     *(("lose decisions", other) for other in ("delete group", "prefix", "topic", "name")),
     *(("decision topic", other) for other in ("forget ids", "delete group")),
 )
@@ -238,13 +301,14 @@ class Scene(NamedTuple):
 
 
 WRITING: Final = Scene(ActedQuery, USERS_ACTS, _CLUSTERS_ACTS, _NOT_TOGETHER)
-READING: Final = Scene(ActedReader, READERS_ACTS, _READERS_CLUSTERS_ACTS)
+_READERS_NOT_TOGETHER: Final = tuple(("Spark's source", other) for other in ("recreate output", "lose records"))
+READING: Final = Scene(ActedReader, READERS_ACTS, _READERS_CLUSTERS_ACTS, _READERS_NOT_TOGETHER)
 
 
 def play(seed: int, only: Collection[str] = (), *, scene: Scene = WRITING, keep_trace: bool = False) -> Outcome:
     """Play the world of a seed to its end, and judge it; with `only`, no other acts happen."""
     random = Random(f"acts/{seed}/kinds")
-    kinds = dict.fromkeys(["death", *random.sample(sorted(scene.explained.keys() - {_ODD}), random.randint(2, 5))])
+    kinds = dict.fromkeys(["death", *random.sample(sorted(scene.explained.keys() - {_ODD}), random.randint(2, 6))])
     if Random(f"acts/{seed}/odd").random() < _ODD_SHARE:
         kinds[_ODD] = None
     kinds = dict.fromkeys(only) or kinds
@@ -253,7 +317,7 @@ def play(seed: int, only: Collection[str] = (), *, scene: Scene = WRITING, keep_
             kinds.pop(other, None)
     settings = {"transaction.version": random.choice(("1", "2", "2"))}
     plan = calm(TOPICS[0], PARTITIONS, DECISION_TOPICS[0], group_id(PREFIXES[0], QUERY), settings)
-    topics = {topic: (PARTITIONS, {}) for topic in TOPICS}
+    topics = {topic: (PARTITIONS, _SHORT_SEGMENTS if "compact" in kinds else {}) for topic in TOPICS}
     plan = replace(plan, seed=seed, brokers=random.choice((1, 2, 3)), topics=topics, journals={})
     with listening() as complaints, calm_world(plan, keep_trace=keep_trace) as world:
         acted = scene.subject(world, kinds)

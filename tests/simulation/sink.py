@@ -79,6 +79,8 @@ class Executors:
 
     def __init__(self, world: "World", name: str, random: Random, lost_after_ms: int = _LOST_EXECUTOR_MS) -> None:
         self.report: CommitReport | None = None
+        # How far the clocks of its machines are ahead.
+        self.ahead_ms = 0
         self._world = world
         self._name = name
         self._random = random
@@ -99,7 +101,7 @@ class Executors:
             return self._attempt(place._replace(split=split), rows[split], options_of(split))
 
         attempts: dict[int, list[Attempt]] = {split: [begin(split)] for split in splits}
-        if self._random.random() < 0.15:
+        if self._random.random() < 0.15 and rows:
             # Speculation: two attempts run at once, and the first one wins.
             split = self._random.choice(splits)
             attempts[split].append(begin(split))
@@ -140,7 +142,7 @@ class Executors:
 
         fiber = self._world.fibers.spawn(f"{host}/{place.run}.{place.micro_batch}.{place.split}", work)
         fiber.host, fiber.process_id = host, process_id
-        fiber.clock_offset_ms = self._world.clock_offset_of(host)
+        fiber.clock_offset_ms = self._world.clock_offset_of(host) + self.ahead_ms
         attempt = Attempt(place.split, fiber)
         if not self._world.is_calm and self._random.random() < 0.05:
             self._world.faults.record(FaultKind.CLIENT_KILLED)
