@@ -255,7 +255,8 @@ class ClusterMetadata:
         """
         old = self.leadership(topic_partition)
         if leader not in self.running_ids:
-            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no broker {leader}")
+            why = f"broker {leader} does not run" if leader in self.broker_ids else f"there is no broker {leader}"
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, why)
         return self.change_partition(topic_partition, old.led_by(leader))
 
     def lose_leader(self, topic_partition: TopicPartition) -> Leadership:

@@ -64,3 +64,12 @@ def test_move_from_a_fault_action_is_immediate_without_deadlock(kafka: EmbeddedB
         return kafka.leader(("t", 0))
 
     assert kafka._call(move) == wanted == kafka.leader(("t", 0))
+
+
+def test_move_to_a_broker_that_is_stopped_says_so() -> None:
+    with EmbeddedBroker(brokers=2, topics={"t": 1}, listeners={}) as kafka:
+        kafka.broker(2).stop()
+        with pytest.raises(KafkaError, match="BROKER_NOT_AVAILABLE: broker 2 does not run"):
+            kafka.move_leader(("t", 0), 2)
+        with pytest.raises(KafkaError, match="BROKER_NOT_AVAILABLE: broker 2 does not run"):
+            kafka.move_coordinator(2, group="some")
