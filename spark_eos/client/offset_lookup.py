@@ -271,7 +271,8 @@ class OffsetLookup:
                 return answers
         raise UnansweredError(
             f"The offsets of {counted(len(wanted), 'partition')} could not be looked up, among them {min(wanted)}",
-            checked=f"Asked their leaders {counted(attempt + 1, 'time')}; last response: {trouble}",
+            checked=f"Asked their leaders {counted(attempt + 1, 'time')}; last response: "
+            + (trouble or "it leaves out the partition"),
             remedy="Check that every partition has a leader",
         )
 

@@ -164,3 +164,9 @@ def test_leader_that_cannot_read_its_log_now_is_asked_again(trouble: ErrorCode) 
     """A remote storage that is away is UNKNOWN_SERVER_ERROR, and Kafka's own consumer looks up again."""
     client: Any = Leaders([topic(2, 5)], trouble)
     assert OffsetLookup(client).offsets({TP: 1_000}, IsolationLevel.READ_COMMITTED) == {TP: 7}
+
+
+def test_responses_that_leave_the_partition_out_are_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Leaders, "send_all", lambda *_: [SimpleNamespace(topics=[])])
+    with pytest.raises(UnansweredError, match="last response: it leaves out the partition"):
+        ends_by(UNKNOWN, topic(2, 5))
