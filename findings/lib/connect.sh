@@ -1,5 +1,5 @@
 # Sourced by the scripts of findings/ with Kafka Connect, after common.sh and apache_kafka: a connector that counts, and workers of
-# Connect 4.4.0 with exactly.once.source.support=enabled. Needs a JDK.
+# Connect 4.4.0, which have exactly.once.source.support=enabled if nothing else is said. Needs a JDK.
 mkdir plugins classes
 jars_of connect org.apache.kafka:connect-runtime:4.4.0
 cat >Count.java <<'JAVA'
@@ -15,7 +15,7 @@ import org.apache.kafka.connect.source.SourceConnector;
 import org.apache.kafka.connect.source.SourceRecord;
 import org.apache.kafka.connect.source.SourceTask;
 
-/** Writes a number to its topic, twice a second, and goes on from its offset. */
+/** Writes a number to its topic, twice a second, and goes on from its offset. The number `large`, if set, takes 2,000 digits. */
 public class Count extends SourceConnector {
     private Map<String, String> settings;
 
@@ -55,11 +55,13 @@ public class Count extends SourceConnector {
     public static class Counter extends SourceTask {
         private String topic;
         private Map<String, String> from;
+        private long large;
         private long next;
 
         @Override
         public void start(Map<String, String> settings) {
             topic = settings.get("topic");
+            large = Long.parseLong(settings.getOrDefault("large", "0"));
             from = Map.of("topic", topic);
             var offset = context.offsetStorageReader().offset(from);
             next = offset == null ? 0 : (Long) offset.get("next");
@@ -69,7 +71,8 @@ public class Count extends SourceConnector {
         public List<SourceRecord> poll() throws InterruptedException {
             Thread.sleep(500);
             next++;
-            return List.of(new SourceRecord(from, Map.of("next", next), topic, Schema.STRING_SCHEMA, "" + next));
+            var value = next == large ? "0".repeat(2000) : "" + next;
+            return List.of(new SourceRecord(from, Map.of("next", next), topic, Schema.STRING_SCHEMA, value));
         }
 
         @Override
@@ -85,7 +88,7 @@ JAVA
 javac -cp 'connect/jars/*' -d classes Count.java
 jar --create --file plugins/count.jar -C classes count
 
-# worker GROUP PORT: start a worker of a cluster of its own.
+# worker GROUP PORT [SETTING=VALUE ...]: start a worker of a cluster of its own.
 worker() {
     cat >"$1.properties" <<SETTINGS
 bootstrap.servers=$BOOTSTRAP
@@ -97,6 +100,7 @@ exactly.once.source.support=enabled
 key.converter=org.apache.kafka.connect.storage.StringConverter
 value.converter=org.apache.kafka.connect.storage.StringConverter
 $(for of in offset config status; do echo "$of.storage.topic=$1.$of" && echo "$of.storage.replication.factor=1"; done)
+$(printf '%s\n' "${@:3}")
 SETTINGS
     java -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "connect/jars/*" \
         org.apache.kafka.connect.cli.ConnectDistributed "$1.properties" >"$1.log" 2>&1 &
