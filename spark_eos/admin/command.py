@@ -21,7 +21,7 @@ from spark_eos.readable import one_line, printable
 from spark_eos.runtime import now_ms
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision, OperatorAction, Restart
-from spark_eos.sink.protocol.settlement import lost_error
+from spark_eos.sink.protocol.decision_errors import lost_error
 from spark_eos.transactions.judge import name_blocker
 
 # What a shell reports of a program that Ctrl+C ends, and of one whose output has no reader left.

@@ -36,7 +36,7 @@ from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.sink.messages import Place, Prepared
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.prepared import TopicRows
-from spark_eos.sink.protocol.settlement import lost_error
+from spark_eos.sink.protocol.decision_errors import lost_error
 from spark_eos.sink.protocol.state import QueryRun
 from spark_eos.source.lso_stalls import LsoStallWarnings
 from spark_eos.transactions.standstills import Standstill

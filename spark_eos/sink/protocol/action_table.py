@@ -29,6 +29,9 @@ from spark_eos.sink.decision import Decision
 from spark_eos.sink.decision import OperatorAction as Word
 from spark_eos.sink.prepared import PreparedTransaction
 
+# How long an open or hidden transaction is waited for, since the last one was settled.
+SETTLE_LIMIT_SECONDS: Final = 60.0
+
 
 class Fate(Enum):
     """The fate of one decided transaction; only committed and lost are final.

@@ -22,9 +22,9 @@ from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, show_other_attempts
 from spark_eos.sink.prepared import PreparedTransaction
-from spark_eos.sink.protocol.action_table import Settlement, SettlementAction
+from spark_eos.sink.protocol.action_table import SETTLE_LIMIT_SECONDS, Settlement, SettlementAction
 from spark_eos.sink.protocol.asks import Count, Gauge, Monotonic, Now, Reach, Step, info, warn
-from spark_eos.sink.protocol.decision_errors import OutdatedError, disagreement_error, other_plan_error
+from spark_eos.sink.protocol.decision_errors import OutdatedError, disagreement_error, lost_error, other_plan_error
 from spark_eos.sink.protocol.orphan_sweep import RunSweep, left_open, superseding
 from spark_eos.sink.protocol.ownership import Ownership
 from spark_eos.sink.protocol.rerun_checks import (
@@ -42,7 +42,7 @@ from spark_eos.sink.protocol.rerun_checks import (
 )
 from spark_eos.sink.protocol.retirement import Retirement, is_due, retire
 from spark_eos.sink.protocol.retry_policy import RetryPolicy
-from spark_eos.sink.protocol.settlement import SETTLE_LIMIT_SECONDS, complete, judge_older, lost_error, settle
+from spark_eos.sink.protocol.settlement import complete, judge_older, settle
 from spark_eos.sink.protocol.state import QueryRun
 from spark_eos.sink.protocol.verification import TimeLimits, check_topics_kept, decide_until_ms, verify
 

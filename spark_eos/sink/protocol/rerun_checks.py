@@ -21,7 +21,7 @@ from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage
 from spark_eos.sink.prepared import TopicRows
 from spark_eos.sink.protocol.asks import Compared, Monotonic, NoteCompared, Sleep, warn
-from spark_eos.sink.protocol.settlement import SKIP, command, repair
+from spark_eos.sink.protocol.decision_errors import SKIP, command, repair
 
 CHECKSUMS: Final = 1 << 64
 _LINES_SHOWN: Final = 10

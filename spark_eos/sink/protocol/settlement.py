@@ -31,52 +31,37 @@ from spark_eos.errors import (
     UnsupportedError,
 )
 from spark_eos.options.operator_commands import FOR_ANY_CLUSTER
-from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, OnLostTransaction
+from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.naming import run_again
 from spark_eos.sink.prepared import PreparedTransaction
-from spark_eos.sink.protocol.action_table import Fate, Settlement, SettlementAction, action_for, rule_for
+from spark_eos.sink.protocol.action_table import (
+    SETTLE_LIMIT_SECONDS,
+    Fate,
+    Settlement,
+    SettlementAction,
+    action_for,
+    rule_for,
+)
 from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.asks import Count, EndTransactions, Monotonic, Now, Reach, Sleep, StepsOf, info, warn
+from spark_eos.sink.protocol.decision_errors import command, lost_error, repair
 from spark_eos.sink.protocol.descriptions import describe_prepared
 from spark_eos.sink.protocol.late_commits import commits_wait_ms, next_action
 from spark_eos.sink.protocol.log_fates import logged_fates
 from spark_eos.sink.protocol.lost_markers import without_leaders
 
-# Since the last transaction was settled.
-SETTLE_LIMIT_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.2
 # How often a settlement reports what is left, unless something changes.
 _REPORT_SECONDS: Final = 5.0
 # Transactions that are ended together; a report follows each group.
 _GROUP_SIZE: Final = 1_000
-_LINES_SHOWN: Final = 50
 # Between attempts to complete a decided micro-batch while its transactions are open.
 _FIRST_PAUSE_MS: Final = 500
 _LONGEST_PAUSE_MS: Final = 10_000
-SKIP: Final = ("abort", "--restart", "skip")
 _UNSETTLED: Final = frozenset({Fate.OPEN, Fate.HIDDEN})
 # After these the fates may differ, and are read again.
 _LOOKED_AFTER: Final = frozenset({SettlementAction.COMMIT, SettlementAction.ABORT, SettlementAction.WAIT})
-
-
-def repair(decision: Decision) -> str:
-    """Return how an operator writes lost rows, and closes their micro-batch."""
-    return (
-        f"write the rows of the lost transactions, which `{command(decision, 'show')}` lists, to the topic by other "
-        f"means. Then {_close(decision)}"
-    )
-
-
-def _close(decision: Decision) -> str:
-    return f"close the micro-batch with `{command(decision, *SKIP)}`: the sink never writes them after that"
-
-
-def command(decision: Decision, name: str, *more: str) -> str:
-    """Return a command about the decision, which is the newest of its query."""
-    if decision.topic not in ("", DEFAULT_DECISION_TOPIC):
-        more = (f"--decision-topic={decision.topic}", *more)
-    return FOR_ANY_CLUSTER.decisions(name, decision.prefix, decision.query, *more)
 
 
 class FateRule(NamedTuple):
@@ -317,27 +302,6 @@ def must_write(settlement: Settlement, split: int, policy: OnLostTransaction) ->
     return split in {transaction.split for transaction in settlement.lost}
 
 
-def lost_error(settlement: Settlement) -> TransactionError:
-    """Return the error that lists what of a decided micro-batch is visible and what is not; pending is not lost."""
-    if settlement.pending and settlement.action is not SettlementAction.STOP:
-        return _pending_error(settlement)
-    decision = settlement.decision
-    missing = settlement.lost + settlement.unknown + settlement.still_open
-    lines = [_account(transaction, "lost") for transaction in settlement.lost]
-    lines += [_account(transaction, "fate unknown") for transaction in settlement.unknown]
-    lines += [_account(transaction, "open") for transaction in settlement.still_open]
-    happened = (
-        f"Micro-batch {decision.micro_batch} of query {decision.query} was decided, but {len(missing)} of its "
-        f"{counted(len(decision.transactions), 'transaction')} ({sum(t.record_count for t in missing)} of "
-        f"{counted(decision.record_count, 'record')}) are not known to be committed: "
-    )
-    return LostTransactionError(
-        happened + _shown(lines),
-        checked="DescribeTransactions for each transaction, then the log at the offsets in the decision",
-        remedy=_lost_remedy(settlement),
-    )
-
-
 async def judge_older(settled: Settlement, query: str, micro_batch: int) -> None:
     """Raise if transactions of an older micro-batch are lost and it will not be run again.
 
@@ -362,92 +326,3 @@ async def judge_older(settled: Settlement, query: str, micro_batch: int) -> None
             f"micro-batch {micro_batch} of {query}: continuing although an older micro-batch may be incomplete: "
             f"{lost_error(settled)}"
         )
-
-
-def _lost_remedy(settlement: Settlement) -> str:
-    decision = settlement.decision
-    if settlement.took_no_effect:
-        return (
-            f"No row of the micro-batch is or becomes visible: {run_again(decision.query, decision.run)}, which writes "
-            "all of it again. If the transactions timed out while the query was down, raise transactionTimeout (and "
-            "transaction.max.timeout.ms on the brokers)"
-        )
-    if settlement.still_open:
-        return (
-            "Whether the open transactions may be committed depends on the unknown one, which neither its "
-            "coordinator nor its log reports any more. Read the topic at the offsets above. If the rows of the unknown "
-            f"one are there, commit the open ones with `{command(decision, 'complete')}` before they time out; if they "
-            "are not, this makes a part of the micro-batch visible. Or abort the open ones with "
-            f"`{command(decision, *SKIP)}`: the sink never writes their rows after that, so write them to the topic by "
-            "other means"
-        )
-    if settlement.unknown:
-        return (
-            "Neither the coordinators nor the logs know any more whether the unknown ones were committed: their ids "
-            "have expired, their records or topics were deleted, or this is another cluster, such as a copy. Compare "
-            f"the topic with the transactions, which `{command(decision, 'show')}` lists, and write only the rows that "
-            f"are missing, by other means. Then {_close(decision)}"
-        )
-    return (
-        "The transactions most likely timed out while the query was down: raise transactionTimeout (and "
-        "transaction.max.timeout.ms on the brokers). If a re-run gives each task the same rows, set "
-        f"onLostTransaction=rewrite to write only the lost ones again. Otherwise {repair(decision)}"
-    )
-
-
-def _pending_error(settlement: Settlement) -> TransactionError:
-    decision = settlement.decision
-    topic = next(written.topic for transaction in settlement.pending for written in transaction.ranges)
-    find_hanging = FOR_ANY_CLUSTER.find_hanging(topic)
-    still_open = settlement.still_open
-    lines = [
-        _account(transaction, "open" if transaction in still_open else "not readable yet")
-        for transaction in settlement.pending
-    ]
-    so_far = "Nothing is lost so far"
-    if settlement.lost:
-        lines += [_account(transaction, "lost") for transaction in settlement.lost]
-        so_far = "The lost transactions stay lost; whether a part is visible becomes known when all can be read"
-    return TransactionError(
-        f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but {len(settlement.pending)} of "
-        f"its {counted(len(decision.transactions), 'transaction')} could not be ended or read yet: " + _shown(lines),
-        checked="DescribeTransactions and the log at the offsets in the decision, until no transaction was settled "
-        f"for {SETTLE_LIMIT_SECONDS:.0f} s, or there was no more time for the next micro-batch",
-        remedy=f"{so_far}. Make sure that the coordinators and leaders are running and that the driver has READ on the "
-        "topics, and end any other producer's open transaction that blocks the last stable offset there (if it "
-        f"hangs, `{find_hanging}` prints the command).{_end_of_forgotten(settlement)} Then "
-        f"{run_again(decision.query, decision.run)}",
-    )
-
-
-def _end_of_forgotten(settlement: Settlement) -> str:
-    """Return how to end what brokers may have forgotten, as the others end: the tool proposes an abort in any case."""
-    hidden = [transaction for transaction in settlement.pending if transaction not in settlement.still_open]
-    if not hidden:
-        return ""
-    is_kept = not settlement.decision.is_abandoned and (bool(settlement.committed) or not settlement.lost)
-    outcome = "the micro-batch is decided, so commit it" if is_kept else "abort it like the others"
-    # Without its coordinator nothing but the decision proves that it may be committed.
-    written = hidden[0].ranges[0]
-    command = FOR_ANY_CLUSTER.abort(written.place, written.first_offset, commit=is_kept, is_forced=is_kept)
-    return (
-        " If it names one that is not readable above, the brokers have lost what its coordinator knew: "
-        f"{outcome}, in each of its partitions, as with `{command}`."
-    )
-
-
-def _shown(lines: list[str]) -> str:
-    if len(lines) > _LINES_SHOWN:
-        lines[_LINES_SHOWN:] = [f"... and {len(lines) - _LINES_SHOWN} more, all listed in the decision record"]
-    return "; ".join(lines)
-
-
-def _account(transaction: PreparedTransaction, fate: str) -> str:
-    places = ", ".join(
-        f"{w.topic}-{w.partition}@{w.first_offset}..{w.last_offset} ({counted(w.record_count, 'record')})"
-        for w in transaction.ranges
-    )
-    return (
-        f"task {transaction.split}: {fate}, {transaction.transactional_id} producer {transaction.producer.producer_id} "
-        f"epoch {transaction.producer.producer_epoch}: {places}"
-    )

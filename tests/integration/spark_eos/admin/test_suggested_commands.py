@@ -20,7 +20,7 @@ from spark_eos.readable import one_line
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.protocol.action_table import Fate, Settlement
 from spark_eos.sink.protocol.answers import UnstableOffsetsError
-from spark_eos.sink.protocol.settlement import lost_error
+from spark_eos.sink.protocol.decision_errors import lost_error
 from spark_eos.transactions.judge import name_blocker
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.raw_client import RawClient

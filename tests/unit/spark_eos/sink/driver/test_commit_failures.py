@@ -26,7 +26,6 @@ from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink import decision_writer
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import Empty, Place, Prepared, TaskMessage
-from spark_eos.sink.protocol import settlement
 from spark_eos.sink.protocol.answers import Appended, CommittedOffset, DecisionWrite, UnstableOffsetsError
 from spark_eos.sink.protocol.decision_log import UNSTABLE_PATIENCE_MS, DecisionLog
 from spark_eos.sink.protocol.verification import margin_ms
@@ -96,7 +95,6 @@ def test_open_older_decision_stops_the_query_before_a_newer_decision(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A coordinator is unavailable for a while: a newer decision would let the sweep abort the older micro-batch."""
-    monkeypatch.setattr(settlement, "SETTLE_LIMIT_SECONDS", 0.2)
     decide_and_die(cluster)
     end, away = cluster.end_transactions, task_id(worker="w1")
 

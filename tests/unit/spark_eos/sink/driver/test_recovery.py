@@ -16,10 +16,10 @@ from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
 from spark_eos.sink.protocol import settlement
-from spark_eos.sink.protocol.action_table import Fate
+from spark_eos.sink.protocol.action_table import SETTLE_LIMIT_SECONDS, Fate
 from spark_eos.sink.protocol.answers import BatchTrace, CommittedView, Description
 from spark_eos.sink.protocol.log_fates import seen_fate
-from spark_eos.sink.protocol.settlement import FATES, SETTLE_LIMIT_SECONDS, described_fate, must_write
+from spark_eos.sink.protocol.settlement import FATES, described_fate, must_write
 from tests.support.spark_eos.driving import end_all, logged_fates, must_task_write, settle
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import committer_of, prepare, task_id
@@ -299,7 +299,7 @@ def test_time_limit_covers_all_unresolved_transactions_together(
 
     monkeypatch.setattr(cluster, "views", away)
     assert settle(cluster, _decision(*transactions)).pending == transactions
-    assert cluster.now_ms - began_ms == pytest.approx(settlement.SETTLE_LIMIT_SECONDS * 1000, abs=2000)
+    assert cluster.now_ms - began_ms == pytest.approx(SETTLE_LIMIT_SECONDS * 1000, abs=2000)
 
 
 def test_time_limit_does_not_apply_while_transactions_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,13 +312,13 @@ def test_time_limit_does_not_apply_while_transactions_resolve(monkeypatch: pytes
     views = cluster.views
 
     def one_by_one(offsets: Mapping[TopicPartition, int], wait_ms: int) -> object:
-        cluster.pass_time(round(settlement.SETTLE_LIMIT_SECONDS * 900))
+        cluster.pass_time(round(SETTLE_LIMIT_SECONDS * 900))
         found = views(offsets, wait_ms=wait_ms)
         return {place: found[place] for place in list(found)[:1]}
 
     monkeypatch.setattr(cluster, "views", one_by_one)
     assert settle(cluster, _decision(*transactions)).took_no_effect
-    assert cluster.now_ms - began_ms > 4000 * settlement.SETTLE_LIMIT_SECONDS
+    assert cluster.now_ms - began_ms > 4000 * SETTLE_LIMIT_SECONDS
 
 
 def test_many_transactions_are_resolved_with_few_partition_reads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,8 +111,7 @@ def make(cluster: MemoryCluster, split: str, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the time limit of recovery."""
-    monkeypatch.setattr(settlement, "SETTLE_LIMIT_SECONDS", 1.0)
+    """Let recovery ask again at once."""
     monkeypatch.setattr(descriptions, "_PAUSE_SECONDS", 0)
 
 
