@@ -73,6 +73,8 @@ class Error:
             near = get_close_matches(self.code.upper(), ErrorCode.__members__, n=1) or ["NOT_COORDINATOR"]
             raise ValueError(f"there is no error {self.code!r}; codes are Kafka's, such as {near[0]}")
         code = ErrorCode[self.code] if isinstance(self.code, str) else ErrorCode(self.code)
+        if code is ErrorCode.NONE:
+            raise ValueError("NONE is no error: the client would take a request for done that never was; see Drop")
         object.__setattr__(self, "code", code)
 
 

@@ -265,9 +265,12 @@ def test_fault_that_can_never_match_is_refused(kafka, wrong, message):
         kafka.fault(**{"action": Drop()} | wrong)
 
 
-def test_unknown_error_name_is_reported():
-    with pytest.raises(ValueError, match="'COORDINATOR_AWAY'"):
-        Error("COORDINATOR_AWAY")
+@pytest.mark.parametrize(
+    ("code", "message"), [("COORDINATOR_AWAY", "'COORDINATOR_AWAY'"), ("NONE", "is no error"), (0, "no error")]
+)
+def test_what_is_no_error_is_refused(code, message):
+    with pytest.raises(ValueError, match=message):
+        Error(code)
 
 
 # The log of requests
