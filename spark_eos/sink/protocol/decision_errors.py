@@ -272,6 +272,11 @@ def _pending_error(settlement: Settlement) -> TransactionError:
     if settlement.lost:
         lines += [_account(transaction, "lost") for transaction in settlement.lost]
         so_far = "The lost transactions stay lost; whether a part is visible becomes known when all can be read"
+    elif len(still_open) == len(decision.transactions):
+        so_far += (
+            ". If their time was over by this driver's clock, none is the first to be committed: brokers abort all, "
+            "and the next start writes all again; if they stay open, compare the clocks of driver and brokers"
+        )
     return TransactionError(
         f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but {len(settlement.pending)} of "
         f"its {counted(len(decision.transactions), 'transaction')} could not be ended or read yet: " + _shown(lines),

@@ -11,19 +11,28 @@ from spark_eos.sink.decision import Decision
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.action_table import Fate, SettlementAction, action_for
 from spark_eos.sink.protocol.asks import Now
+from spark_eos.sink.protocol.descriptions import describe_prepared
+from spark_eos.sink.protocol.verification import time_left_ms
 
 # For which ends are repeated by default.
 _LONGEST_MS: Final = 60_000
 
 
 async def next_action(decision: Decision, fates: Mapping[PreparedTransaction, Fate]) -> SettlementAction:
-    """Return the action of the table, or to wait if it is a first commit that comes too late."""
+    """Return the action of the table, or to wait if it is a first commit that comes too late.
+
+    A transaction begins at its coordinator, which may be later than its task says: only the coordinator's time counts.
+    """
     action = action_for(decision, fates.values())
     is_first = action is SettlementAction.COMMIT and Fate.COMMITTED not in fates.values()
     if not is_first or decision.intervention is not None:
         return action
-    left_ms = await _left_ms([each for each, fate in fates.items() if fate is Fate.OPEN])
-    return SettlementAction.WAIT if left_ms <= 0 else action
+    still_open = [each for each, fate in fates.items() if fate is Fate.OPEN]
+    if await _left_ms(still_open) > 0:
+        return action
+    described = await describe_prepared(still_open, now_ms := await Now(), leave_out=True)
+    is_over = len(described) < len(still_open) or any(time_left_ms(each, now_ms) <= 0 for each in described.values())
+    return SettlementAction.WAIT if is_over else action
 
 
 async def commits_wait_ms(transactions: Collection[PreparedTransaction]) -> int | None:

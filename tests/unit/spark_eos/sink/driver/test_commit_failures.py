@@ -538,6 +538,16 @@ def test_no_transaction_is_the_first_to_be_committed_when_the_time_is_over(
     assert visible(cluster) == 2
 
 
+def test_time_of_a_first_commit_is_that_of_the_coordinator(cluster: MemoryCluster) -> None:
+    """A task counts its time from before its transaction began, or by a clock that is behind."""
+    decide_and_die(cluster)
+    cluster.pass_time(65_000)
+    for worker in ("w0", "w1"):
+        cluster.ids[task_id(worker=worker)].started_at_ms += 55_000
+    committer_of(cluster, "run2").commit(repeated(), 0)
+    assert visible(cluster) == 2
+
+
 def test_pointer_may_be_in_any_topic_but_must_belong_to_the_query(cluster: MemoryCluster) -> None:
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     ((place, offset),) = cluster.groups["p.q"].items()
