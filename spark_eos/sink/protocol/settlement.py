@@ -249,8 +249,8 @@ async def complete(
                 raise TransactionError(
                     f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but could not be "
                     f"completed: {error}",
-                    checked="EndTxn, retried until a retry could not succeed or the transactions were about to time "
-                    "out",
+                    checked="EndTxn, retried until a retry could not succeed, the transactions were about to time out, "
+                    "or half of their time had passed with refused logins",
                     remedy="Do not write its rows again by other means. Before the transactions time out, "
                     f"{run_again(decision.query, decision.run)}, or run "
                     f"`{command(decision, 'complete')}`",
