@@ -15,6 +15,7 @@ duplicate the rows.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Final
 
 from broker_core.types import counted
 from spark_eos.errors import AuthorizationError, EosKafkaError, LostTransactionError, TopicError
@@ -45,6 +46,9 @@ from spark_eos.sink.protocol.retry_policy import RetryPolicy
 from spark_eos.sink.protocol.settlement import complete, judge_older, settle
 from spark_eos.sink.protocol.state import QueryRun
 from spark_eos.sink.protocol.verification import TimeLimits, check_topics_kept, decide_until_ms, verify
+
+# In which the brokers of a partition elect another leader.
+_ELECTION_MS: Final = 15_000
 
 
 async def commit(own: QueryRun, messages: Sequence[TaskMessage], micro_batch: int) -> tuple[PreparedTransaction, ...]:
@@ -181,16 +185,23 @@ class MicroBatchCommit:
         """
         own = self.own
         await own.log.check_newest(newest)
-        since = self.micro_batch if newest is None else newest.micro_batch
+        since = max(self.micro_batch - 1, 0) if newest is None else newest.micro_batch
         for each in await uncompared(own.log.scan.namesakes(since), own.run):
             if each.micro_batch > self.micro_batch:
                 raise rolled_back_error(each, self.micro_batch)
             if each.micro_batch < self.micro_batch:
                 if not (settled := await self._settled(each)).took_no_effect:
                     await judge_older(settled, each.query, self.micro_batch)
+                # For the other writes of the function.
+                await note_compared(each, own.run)
                 continue
-            has_other_rows = newest is not None and not has_same_rows(each, self.messages)
-            if has_other_rows or (await settle(each)).took_no_effect:
+            settled = await settle(each)
+            if newest is not None and not has_same_rows(each, self.messages):
+                # The function makes that write later and judges it then, or it does not make it any more.
+                if settled.lost and not settled.took_no_effect:
+                    await warn(f"another write of this micro-batch is incomplete: {lost_error(settled)}")
+                continue
+            if settled.took_no_effect:
                 continue
             if not await is_compared_soon(each, own.run):
                 raise renamed_error(each, own.query, self.messages)
@@ -235,9 +246,11 @@ class MicroBatchCommit:
             return self.effective
         limit_seconds = SETTLE_LIMIT_SECONDS
         if decision.micro_batch < self.micro_batch:
-            # The query goes on if the fate of an older one stays hidden: this one must still have the time.
+            # The query goes on if the fate of an older one stays hidden, and this one must still have the time. An
+            # election has it in any case: what is lost is reported now or never.
             left_ms = decide_until_ms(self.prepared, now_ms := await Now()) - now_ms
-            limit_seconds = min(limit_seconds, max(left_ms, 0) / 2_000)
+            shortest_ms = min([_ELECTION_MS, *(each.timeout_ms // 2 for each in self.prepared)])
+            limit_seconds = min(limit_seconds, max(shortest_ms, left_ms / 2) / 1_000)
         settled = await settle(decision, limit_seconds)
         if settled.took_effect:
             self.effective = settled

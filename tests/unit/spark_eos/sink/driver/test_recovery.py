@@ -22,7 +22,7 @@ from spark_eos.sink.protocol.log_fates import seen_fate
 from spark_eos.sink.protocol.settlement import FATES, described_fate, must_write
 from tests.support.spark_eos.driving import end_all, logged_fates, must_task_write, settle
 from tests.support.spark_eos.sink_cluster import MemoryCluster
-from tests.support.spark_eos.sink_commits import committer_of, prepare, task_id
+from tests.support.spark_eos.sink_commits import committer_of, decide_and_die, decision_of, prepare, task_id
 
 S = TransactionState
 
@@ -233,6 +233,27 @@ def test_older_micro_batch_that_stays_hidden_leaves_time_for_the_next_one(
     cluster.forgotten = {task_id(worker="w0")}
     committer_of(cluster, "run2").commit(prepare(cluster, 1, "run2"), 1)
     assert "continuing although an older micro-batch may be incomplete" in caplog.text
+
+
+def test_older_micro_batch_is_waited_for_as_long_as_an_election_takes(
+    monkeypatch: pytest.MonkeyPatch, cluster: MemoryCluster
+) -> None:
+    """The next one has little time left; but a part that is lost is reported now or never."""
+    one, two = decision_of(decide_and_die(cluster)).transactions
+    cluster.time_out(one.transactional_id)
+    cluster.end_transactions([two.opened], True)
+    following = prepare(cluster, 1, "run2")
+    cluster.pass_time(50_000)
+    cluster.forgotten, readable_ms, view = {one.transactional_id}, cluster.now_ms + 5_000, cluster.view
+
+    def elected(place: TopicPartition, offset: int, wait_ms: int) -> CommittedView | None:
+        if cluster.now_ms < readable_ms:
+            raise UnansweredError("no leader yet")
+        return view(place, offset, wait_ms)
+
+    monkeypatch.setattr(cluster, "view", elected)
+    with pytest.raises(LostTransactionError, match="1 of its 2 .*will not run the older one again"):
+        committer_of(cluster, "run2").commit(following, 1)
 
 
 def _no_marker_yet(*_: object, **__: object) -> None:

@@ -257,6 +257,21 @@ def test_decided_write_that_the_function_makes_no_more_is_not_left_in_part(
         assert (visible(cluster, "t"), visible(cluster, "u")) == (2, seen)
 
 
+@pytest.mark.parametrize(("is_new", "micro_batch"), [(True, 0), (False, 1)])
+def test_open_write_that_the_function_makes_no_more_is_completed(
+    cluster: MemoryCluster, is_new: bool, micro_batch: int
+) -> None:
+    """The other write is new, or comes after it in the function."""
+    if not is_new:
+        Process(cluster).commit(prepared(cluster, "t"), "t0")
+    (found,) = prepared(cluster, "u", micro_batch=micro_batch, topic="u")
+    assert isinstance(found, Prepared)
+    log = LogOn(cluster, "p", f"{QUERY}/u", DECISIONS, run="run1")
+    log.decide(Decision("p", f"{QUERY}/u", "run1", micro_batch, 1, 1, 0, (found.transaction,)), log.take_over())
+    Process(cluster, "run2").commit(prepared(cluster, "t", 2, run="run2", micro_batch=1), "t1")
+    assert visible(cluster, "u") == 1
+
+
 def test_writes_of_threads_wait_for_one_another(cluster: MemoryCluster) -> None:
     """The write that was not decided commits first; another process compares the other one meanwhile."""
     Process(cluster).commit(prepared(cluster, "t"), "t0")
