@@ -183,7 +183,7 @@ def _run_tests(page: Page, names: list[str], folder: Path) -> None:
     """Run these files, if there are any, and forget them."""
     if names:
         lean = _LEAN if _ANYIO in page.text else (*_LEAN, "-p", f"no:{_ANYIO}")
-        with _own_modules(folder):
+        with _own_modules(folder), patch.dict(os.environ):
             status = pytest.main(["-q", *lean, "--rootdir", str(folder), *names])
         assert status == 0, f"{', '.join([page.name, *names])} ended with status {status}"
         names.clear()
@@ -216,16 +216,16 @@ def _run_commands(page: Page, block: Block, code: str, folder: Path) -> None:
 def _run_here(words: Sequence[str]) -> object:
     """Run a command in this process, and return its exit status."""
     program, *arguments = words
-    if program == "eos-kafka":
-        return command.main(arguments)
-    spec = find_spec(arguments[1])
-    assert spec is not None, f"there is no module {arguments[1]}"
-    module = import_module(f"{spec.name}.__main__" if spec.submodule_search_locations else spec.name)
-    with patch.object(sys, "argv", arguments[1:]):
+    with patch.object(sys, "argv", arguments[1:]), patch.dict(os.environ):
         try:
+            if program == "eos-kafka":
+                return command.main(arguments)
+            spec = find_spec(arguments[1])
+            assert spec is not None, f"there is no module {arguments[1]}"
+            module = import_module(f"{spec.name}.__main__" if spec.submodule_search_locations else spec.name)
             return module.main() or 0
         except SystemExit as ended:
-            return ended.code
+            return ended.code or 0
 
 
 def _check(what: str, command: list[str], folder: Path) -> None:

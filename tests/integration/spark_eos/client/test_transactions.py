@@ -4,12 +4,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from broker_core import EmbeddedBroker
 from broker_core.types import ProducerIdentity, TopicPartition
-from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn_offset_commit
+from spark_eos.client.group_offsets import OffsetAndMetadata, commit_offsets, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions, list_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
@@ -337,3 +338,27 @@ def test_large_data_is_sent_with_little_memory(either: World) -> None:
     assert end_txn(either.driver, identity, commit=True).code == 0
     either.settled(identity)
     assert [len(values) for values in read_values(either.address, topic)] == [3_000] * 4
+
+
+@pytest.mark.parametrize("call", ["OffsetFetch", "OffsetCommit"])
+def test_answer_without_the_partition_says_nothing_of_its_offset(
+    tv2: World, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    group, where = unique("group"), TopicPartition(make_topic(tv2.task), 0)
+    commit_offsets(tv2.driver, group, {where: OffsetAndMetadata(7)})
+    send_all, sent = tv2.driver.send_all, 0
+
+    def without_topics(requests: Any, **options: Any) -> Any:
+        nonlocal sent
+        answers = send_all(requests, **options)
+        if call in type(requests[0][1]).__name__:
+            sent += 1
+            for part in [answers[0], *(getattr(answers[0], "groups", None) or ())] if sent == 1 else ():
+                part.topics = []
+        return answers
+
+    monkeypatch.setattr(tv2.driver, "send_all", without_topics)
+    if call == "OffsetCommit":
+        commit_offsets(tv2.driver, group, {where: OffsetAndMetadata(7)})
+    assert fetch_offsets(tv2.driver, group, [where]) == {where: OffsetAndMetadata(7)}
+    assert sent == 2

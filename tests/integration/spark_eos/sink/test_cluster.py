@@ -67,6 +67,16 @@ def _forget_topic(world: World, monkeypatch: pytest.MonkeyPatch, answers: float)
     monkeypatch.setattr(OffsetLookup, "_describe", lagging_look_up)
 
 
+def test_broker_briefly_unaware_of_the_decision_topic_duplicates_no_batch(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.committer("run1").commit([world.prepare("run1")], 0)
+    again = world.prepare("run2")
+    _forget_topic(world, monkeypatch, answers=2)
+    world.committer("run2").commit([again], 0)
+    assert world.visible() == ["row of 0"]
+
+
 @pytest.mark.parametrize(
     "read",
     [
