@@ -7,6 +7,7 @@ its code, because the Python that unpickles it may lack this module.
 
 The number of a version is not enough. Two builds of one version may have other fields, and a frozen class with slots is
 pickled as the list of its values: in the other build, each value would go to the field of the same place, in silence.
+So the contents of the modules are compared, and those of the broker core that this package uses.
 """
 
 import os
@@ -16,35 +17,112 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from broker_core import __version__
 
-
-def version_in(folder: str) -> str:
-    """Return the version of this package in a folder, with a checksum of its modules' names and sizes.
-
-    Without the checksum in an archive, and while files are being replaced.
-    """
-    try:
-        return f"{__version__} (build {zlib.crc32(repr(sorted(_modules(folder, ''))).encode()):08x})"
-    except OSError:
-        return __version__
+_BUILD: Final = " (build "
 
 
-def _modules(folder: str, package: str) -> Iterator[tuple[str, int]]:
+class _Module(NamedTuple):
+    """A module's file, with what changes when it is replaced."""
+
+    name: str
+    path: str
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+
+class _OwnFiles:
+    """The modules of this package as they are when a process imports it: they may be replaced while it runs."""
+
+    def __init__(self) -> None:
+        # How many modules, of any package and of these, were loaded when the files were last found as before.
+        self._loaded = self._own_loaded = 0
+        try:
+            self._modules = list(_modules())
+            self._checksum = _checksum(self._modules)
+            self.version = f"{__version__}{_BUILD}{self._checksum})"
+        except OSError:
+            # In an archive, or while files are being replaced.
+            self._modules, self._checksum = [], ""
+            self.version = __version__
+
+    def refuse_replaced(self) -> None:
+        """Raise `ClientStateError` if files were replaced; what cannot be read for another reason is no sign of it."""
+        if not self._checksum:
+            return
+        try:
+            modules = list(_modules())
+            if modules == self._modules or (checksum := _checksum(modules)) == self._checksum:
+                return
+            found = f"build {checksum} is there"
+        except (FileNotFoundError, NotADirectoryError):
+            found = "a part of it is missing"
+        except OSError:
+            return
+        from spark_eos.errors import ClientStateError
+
+        raise ClientStateError(
+            f"The files of eos-kafka were replaced while a process used them: it has imported version {self.version}, "
+            f"and {found} now",
+            checked=", ".join(_folders()),
+            remedy="Start the application again; a query goes on from its checkpoint",
+        )
+
+    def refuse_imported(self) -> None:
+        """Raise `ClientStateError` if files were replaced and modules were imported since the last look."""
+        loaded = list(sys.modules)
+        if len(loaded) == self._loaded:
+            return
+        own = sum(name.startswith(("spark_eos", "broker_core")) for name in loaded)
+        if own != self._own_loaded:
+            self.refuse_replaced()
+        self._loaded, self._own_loaded = len(loaded), own
+
+
+def _folders() -> tuple[str, str]:
+    return os.path.dirname(__file__), sys.modules["broker_core"].__path__[0]
+
+
+def _modules() -> Iterator[_Module]:
+    own, core = _folders()
+    yield from _modules_in(own, "spark_eos")
+    yield from _modules_in(core, "broker_core")
+
+
+def _modules_in(folder: str, package: str) -> Iterator[_Module]:
+    """Find the modules of a package and of its packages; other folders have no modules."""
     with os.scandir(folder) as entries:
-        for entry in entries:
-            name = f"{package}.{entry.name}"
-            if name.endswith(".py"):
-                yield name, entry.stat().st_size
-            elif entry.is_dir() and entry.name != "__pycache__":
-                yield from _modules(entry.path, name)
+        found = sorted(entries, key=lambda entry: entry.name)
+    if all(entry.name != "__init__.py" for entry in found):
+        return
+    for entry in found:
+        stem, suffix = os.path.splitext(entry.name)
+        if not stem.isidentifier():
+            continue
+        if suffix == ".py":
+            status = entry.stat()
+            yield _Module(f"{package}.{stem}", entry.path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        elif not suffix and entry.is_dir():
+            yield from _modules_in(entry.path, f"{package}.{stem}")
 
 
-# That of the files as they are when this process imports the package: they may be replaced while it runs.
-_FOLDER: Final = os.path.dirname(__file__)
-OWN_VERSION: Final = version_in(_FOLDER)
+def _checksum(modules: list[_Module]) -> str:
+    """Return the checksum of the names and contents; 200 files take some milliseconds."""
+    checksum = 0
+    for module in modules:
+        file = os.open(module.path, os.O_RDONLY)
+        try:
+            checksum = zlib.crc32(os.read(file, module.size), zlib.crc32(repr(module[:1]).encode(), checksum))
+        finally:
+            os.close(file)
+    return f"{checksum:08x}"
+
+
+_OWN_FILES: Final = _OwnFiles()
+OWN_VERSION: Final = _OWN_FILES.version
 
 
 class SentToTasks:
@@ -76,8 +154,9 @@ def _opener() -> Callable[[str, bytes], object]:
             raise ImportError(
                 f"A task cannot import eos-kafka, and the driver has version {version}: {type(problem).__name__}: "
                 f"{problem}. Checked: Python {sys.version.split()[0]} at {sys.executable} on {platform.node()}. "
-                f"Remedy: install eos-kafka {version} with its dependencies in the Python environment of the driver "
-                "and of all executors, or send that environment with spark.archives; --py-files is not enough"
+                f"Remedy: install the same wheel of eos-kafka {version.partition(' ')[0]} with its dependencies in the "
+                "Python environment of the driver and of all executors, or send that environment with "
+                "spark.archives; --py-files is not enough"
             ) from problem
 
     return open_sent
@@ -90,10 +169,13 @@ def opened(version: str, sent: bytes) -> object:
 
         from spark_eos.errors import ClientStateError
 
+        sides = (("driver", version), ("task", OWN_VERSION))
+        without = [f"the {side} has no build" for side, one in sides if _BUILD not in one]
+        reason = f"; {' and '.join(without)}: the files are in an archive, or could not be read" if without else ""
         raise ClientStateError(
             f"The driver has version {version} of eos-kafka, and a task has version {OWN_VERSION}",
-            checked=f"{__file__}, imported by {sys.executable} on {platform.node()}",
-            remedy="Install the same version in the Python environment of the driver and of all executors, and start "
+            checked=f"{__file__}, imported by {sys.executable} on {platform.node()}{reason}",
+            remedy="Install the same wheel in the Python environment of the driver and of all executors, and start "
             "the application again",
         )
     with importing_own_version():
@@ -107,35 +189,30 @@ def opened(version: str, sent: bytes) -> object:
 def importing_own_version() -> Iterator[None]:
     """Import modules; raise `ClientStateError` if they come from another build than those that were imported before.
 
-    A process that imports nothing more can go on.
+    A process that imports nothing more can go on; one that was refused is refused again.
     """
-    count = len(sys.modules)
     try:
         yield
     except ImportError:
-        _refuse_replaced_files()
+        _OWN_FILES.refuse_replaced()
         raise
-    if len(sys.modules) > count:
-        _refuse_replaced_files()
-
-
-def _refuse_replaced_files() -> None:
-    if (found := version_in(_FOLDER)) != OWN_VERSION:
-        from spark_eos.errors import ClientStateError
-
-        raise ClientStateError(
-            f"The files of eos-kafka were replaced while a process used them: it has imported version {OWN_VERSION}, "
-            f"and version {found} is there now",
-            checked=_FOLDER,
-            remedy="Start the application again; a query goes on from its checkpoint",
-        )
+    _OWN_FILES.refuse_imported()
 
 
 def for_same_version(call: Callable[[], None]) -> Callable[[], None]:
-    """Return a call that can be pickled and does nothing in a process with another version."""
+    """Return a call that can be pickled, and that a process with another version replaces with a warning."""
     return partial(_call_in, OWN_VERSION, pickle.dumps(call))
 
 
 def _call_in(version: str, call: bytes) -> None:
     if version == OWN_VERSION:
         pickle.loads(call)()
+        return
+    import logging
+
+    logging.getLogger(__name__).warning(
+        "what a process with version %s of eos-kafka has left open is not ended here, where the version is %s; readers "
+        "wait until the application is started again, or for transactionTimeout",
+        version,
+        OWN_VERSION,
+    )

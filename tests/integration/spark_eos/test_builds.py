@@ -50,8 +50,9 @@ for moment in sys.argv[1:]:
 
 @pytest.fixture
 def build(tmp_path: Path) -> Path:
-    """Copy the package, as another environment has it."""
-    shutil.copytree(PACKAGE, tmp_path / "spark_eos", ignore=shutil.ignore_patterns("__pycache__"))
+    """Copy the packages, as another environment has it."""
+    for package in ("spark_eos", "broker_core"):
+        shutil.copytree(PACKAGE.parent / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
 
 
@@ -74,6 +75,24 @@ def test_task_of_another_build_is_refused(build: Path) -> None:
     assert re.search(rf"The driver has {number} of eos-kafka, and a task has {number}", answer.stderr), answer
 
 
+@pytest.mark.parametrize("file", ["spark_eos/options/client.py", "broker_core/types.py"])
+def test_task_of_a_build_with_files_of_the_same_sizes_is_refused(build: Path, file: str) -> None:
+    source = EosKafkaDataSource({"subscribe": "orders", "kafka.bootstrap.servers": "h:1"})
+    sent = bytes(cloudpickle.dumps(source.streamReader(source.schema()))).hex()
+    text = (build / file).read_text()
+    (build / file).write_text(text.swapcase()[: text.index("\n")] + text[text.index("\n") :])
+    assert "ClientStateError: The driver has version" in run(build, _OPEN, sent).stderr
+
+
+def test_folders_that_are_no_packages_do_not_make_a_build(build: Path) -> None:
+    source = EosKafkaDataSource({"subscribe": "orders", "kafka.bootstrap.servers": "h:1", "kafka.client.id": "mine"})
+    for folder in (".ipynb_checkpoints", "notes"):
+        (build / "spark_eos" / folder).mkdir()
+        (build / "spark_eos" / folder / "client.py").touch()
+    sent = bytes(cloudpickle.dumps(source.streamReader(source.schema()))).hex()
+    assert "client_id='mine'" in run(build, _OPEN, sent).stdout
+
+
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_call_of_a_replaced_build_is_not_made(build: Path, is_replaced: bool) -> None:
     files = [str(build / "spark_eos" / "open_transaction.py")] if is_replaced else []
@@ -86,9 +105,9 @@ def test_call_of_a_replaced_build_is_not_made(build: Path, is_replaced: bool) ->
 def test_process_imports_nothing_of_another_build(build: Path, replaced: str) -> None:
     answer = run(build, _IMPORTED_LATE, replaced, "imported")
     number = r"version [\d.]+ \(build \w+\)"
-    assert re.search(rf"replaced while a process used them: it has imported {number}, and {number}", answer.stderr), (
-        answer
-    )
+    assert re.search(
+        rf"replaced while a process used them: it has imported {number}, and build \w+ is there now", answer.stderr
+    ), answer
 
 
 def test_process_that_imports_nothing_more_goes_on(build: Path) -> None:

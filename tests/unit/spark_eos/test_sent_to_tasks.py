@@ -1,9 +1,13 @@
 """What Spark sends to tasks: the version of the package is compared, and a missing package has a clear error."""
 
 import io
+import os
 import pickle
+import re
 import struct
 import sys
+from contextlib import nullcontext
+from functools import partial
 
 import pytest
 from pyspark import cloudpickle
@@ -11,7 +15,7 @@ from pyspark.sql.worker.plan_data_source_read import write_read_func_and_partiti
 
 import spark_eos.sent_to_tasks
 from spark_eos import ClientStateError, EosKafkaDataSource
-from spark_eos.sent_to_tasks import SentToTasks
+from spark_eos.sent_to_tasks import SentToTasks, for_same_version, opened
 
 
 class Sent(SentToTasks):
@@ -58,6 +62,35 @@ def test_other_version_is_refused_with_both_versions(sent: bytes, monkeypatch: p
         pickle.loads(sent)
 
 
+def test_version_without_a_build_is_explained() -> None:
+    with pytest.raises(ClientStateError, match=r"; the driver has no build: the files are in an archive.*same wheel"):
+        opened(spark_eos.__version__, b"")
+
+
+@pytest.mark.parametrize(
+    ("error", "is_refused"), [(PermissionError, False), (OSError, False), (FileNotFoundError, True)]
+)
+def test_files_that_cannot_be_read_have_not_been_replaced(
+    error: type[OSError], is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: str) -> None:
+        raise error(folder)
+
+    files = spark_eos.sent_to_tasks._OwnFiles()
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(ClientStateError, match="a part of it is missing now") if is_refused else nullcontext():
+        files.refuse_imported()
+
+
+def test_call_of_another_version_is_dropped_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    call = for_same_version(partial(pytest.fail, "called"))
+    monkeypatch.setattr(spark_eos.sent_to_tasks, "OWN_VERSION", "9.9.9")
+    call()
+    assert "has left open is not ended here, where the version is 9.9.9" in caplog.text
+
+
 @pytest.mark.parametrize("module", ["spark_eos.sent_to_tasks", "spark_eos", "broker_core"])
 def test_missing_package_is_reported_with_the_interpreter(
     module: str, sent: bytes, monkeypatch: pytest.MonkeyPatch
@@ -72,4 +105,6 @@ def test_missing_package_is_reported_with_the_interpreter(
         ImportError, match=r"cannot import eos-kafka, and the driver has version \d.*Python \d"
     ) as raised:
         pickle.loads(sent)
+    # As pip takes it.
+    assert re.search(r"install the same wheel of eos-kafka [\d.]+ with", str(raised.value))
     assert sys.executable in str(raised.value)
