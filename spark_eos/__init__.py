@@ -85,7 +85,11 @@ def __getattr__(name: str) -> object:
         if name in names:
             from importlib import import_module
 
-            value = globals()[name] = getattr(import_module(module), name)
+            from spark_eos.sent_to_tasks import importing_own_version
+
+            with importing_own_version():
+                value = getattr(import_module(module), name)
+            globals()[name] = value
             return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

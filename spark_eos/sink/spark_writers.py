@@ -28,7 +28,7 @@ from spark_eos.metrics import SINK_METRICS
 from spark_eos.metrics_export.sender import check_exportable, publish, published
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.runtime import process_state
-from spark_eos.sent_to_tasks import SentToTasks
+from spark_eos.sent_to_tasks import SentToTasks, importing_own_version
 from spark_eos.sink.columns import check_append, check_columns, report_ignored
 from spark_eos.sink.commit_report import CommitReport, last_report, leave_report, report_of
 from spark_eos.sink.driver_end import before_driver_ends
@@ -109,21 +109,24 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
         is_job = place.query == self.query
         # A job has no next micro-batch.
         report_place = None if is_job else repr(self.options)
+        # Before the commit, after which an error is too late.
+        with importing_own_version():
+            from spark_eos.sink.old_rows import warn_of_old_rows
         with self._measured(place), _before_driver_ends():
             _commit(_committer(self.options, place, is_job=is_job), present, place.micro_batch, report_place)
             self.is_committed = True
-            _warn_of_old_rows(self.options, present)
+            warn_of_old_rows(process_state(), self.options, present)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         leave("doubt", doubt_of(self.options))
         present = _present(messages)
         place = self._place(present)
         is_job = place.query == self.query
-        if is_job and None in messages:
-            from spark_eos.sink.abort_sweep import keep_sweeping
-
-            keep_sweeping(self.options, self.incarnation, BATCH_JOB_MICRO_BATCH)
         try:
+            if is_job and None in messages:
+                with importing_own_version():
+                    from spark_eos.sink.abort_sweep import keep_sweeping
+                keep_sweeping(self.options, self.incarnation, BATCH_JOB_MICRO_BATCH)
             with self._measured(place):
                 _committer(self.options, place, is_job=is_job).abort(present, place.micro_batch)
         except Exception as error:
@@ -171,19 +174,26 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
         """Make a micro-batch visible; without any task there is nothing to do."""
         present = _all(messages)
         if present:
+            # Before the commit, after which an error is too late.
+            with importing_own_version():
+                from spark_eos.sink.old_rows import warn_of_old_rows
             with _before_driver_ends():
                 self.options = _checked(self.options, plans=False)
                 with _measured(self.options, present[0].place.query):
                     _commit(_committer(self.options, present[0].place), present, batchId, self.checkpoint)
-                    _warn_of_old_rows(self.options, present)
+                    warn_of_old_rows(process_state(), self.options, present)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Drop what the run has prepared; if no task has finished, the run is found by the incarnation."""
-        from spark_eos.sink.abort_sweep import keep_sweeping, sweep_incarnation
-
         leave("doubt", doubt_of(self.options))
         incarnation = end_incarnation(self.checkpoint)
         is_swept = incarnation is not None and None in messages
+        try:
+            with importing_own_version():
+                from spark_eos.sink.abort_sweep import keep_sweeping, sweep_incarnation
+        except ClientStateError as error:
+            _log_failed_abort(f"micro-batch {batchId}", error)
+            return
         if incarnation is not None and is_swept:
             keep_sweeping(self.options, incarnation, batchId)
         present = _present(messages)
@@ -239,14 +249,15 @@ def _write(
 
     failpoints.enter(options.prefix)
     acknowledge_input()
-    writer = task_writer(
-        process_state(),
-        options,
-        place,
-        may_be_decided=may_be_decided,
-        incarnation=incarnation,
-        committed=committed,
-    )
+    with importing_own_version():
+        writer = task_writer(
+            process_state(),
+            options,
+            place,
+            may_be_decided=may_be_decided,
+            incarnation=incarnation,
+            committed=committed,
+        )
     watch(process_state(), writer.transaction, options)
     return writer.write(rows)
 
@@ -260,7 +271,8 @@ def _committer(options: SinkOptions, place: Place, *, is_job: bool = False) -> "
     retirement = Retirement.REPLACE
     if is_job:
         retirement = Retirement.FORGET if options.job_id is None else Retirement.MARK
-    return committer(process_state(), options, place.query, place.run, retirement=retirement, write=place.write)
+    with importing_own_version():
+        return committer(process_state(), options, place.query, place.run, retirement=retirement, write=place.write)
 
 
 @contextmanager
@@ -268,12 +280,6 @@ def _measured(options: SinkOptions, query: str, wait_seconds: float = 0.0) -> It
     sink = options.write_name or options.topic or TOPICS_BY_COLUMN
     with SINK_METRICS.subject(query=query, sink=sink), published(options.metrics, wait_seconds):
         yield
-
-
-def _warn_of_old_rows(options: SinkOptions, messages: Sequence[TaskMessage]) -> None:
-    from spark_eos.sink.old_rows import warn_of_old_rows
-
-    warn_of_old_rows(process_state(), options, messages)
 
 
 def _before_driver_ends() -> AbstractContextManager[None]:

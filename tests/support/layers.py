@@ -82,6 +82,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.options.write_options": frozenset(),
     },
     {
+        "spark_eos.sent_to_tasks": _packages("spark_eos", "errors") | {"broker_core.__version__"},
         "broker_core.types": _packages("broker_core", "errors"),
         "broker_core.ports": _packages("broker_core", "errors"),
         "broker_core.settings": _packages("broker_core", "errors", "java_values"),
@@ -146,8 +147,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core.server": _BELOW_RUNTIMES | _JAVA_STORES | _packages("broker_core", "cipher_suites", "installed"),
         "broker_core.simulation": _packages("broker_core", "ports"),
-        "spark_eos.codec": _EOS_BASE | _SHARED,
-        "spark_eos.sent_to_tasks": _packages("spark_eos", "errors") | {"broker_core.__version__"},
+        "spark_eos.codec": _EOS_BASE | _SHARED | _packages("spark_eos", "sent_to_tasks"),
     },
     {
         "spark_eos.worker_memory": _packages("spark_eos", "runtime", "sent_to_tasks"),
@@ -236,7 +236,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     },
     {
         "spark_eos.__init__": _packages(
-            "spark_eos", "datasource", "errors", "options.write_options", "progress_listener", "sink"
+            "spark_eos", "datasource", "errors", "options.write_options", "progress_listener", "sent_to_tasks", "sink"
         )
         | {"broker_core.__version__"},
     },

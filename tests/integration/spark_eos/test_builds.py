@@ -34,13 +34,24 @@ made._process.wait()
 _IMPORTED_LATE = """
 import sys
 from pathlib import Path
-import spark_eos.sink.spark_writers
+from pyspark.sql.types import StringType, StructField, StructType
+import spark_eos
+from spark_eos.sink.spark_writers import StreamWriter
 from spark_eos.runtime import process_state
 from spark_eos.worker_memory import loading_modules
 for moment in sys.argv[1:]:
     if moment == "imported":
         with loading_modules(process_state()):
             import spark_eos.sink.factory
+    if moment == "public":
+        try:
+            spark_eos.write
+        except spark_eos.ClientStateError:
+            spark_eos.write
+    if moment == "aborted":
+        options = {"topic": "t", "kafka.bootstrap.servers": "h:1", "checkpointLocation": "/none"}
+        schema = StructType([StructField("value", StringType())])
+        StreamWriter(options, schema, overwrite=False, plans=False).abort([None], 0)
     if moment == "missing":
         Path("spark_eos/sink/factory.py").unlink()
     if moment == "replaced":
@@ -108,6 +119,17 @@ def test_process_imports_nothing_of_another_build(build: Path, replaced: str) ->
     assert re.search(
         rf"replaced while a process used them: it has imported {number}, and build \w+ is there now", answer.stderr
     ), answer
+
+
+def test_public_name_of_another_build_is_refused_each_time(build: Path) -> None:
+    answer = run(build, _IMPORTED_LATE, "replaced", "public")
+    assert answer.stderr.count("ClientStateError: The files of eos-kafka were replaced") == 2, answer
+
+
+def test_abort_imports_nothing_of_another_build_and_does_not_raise(build: Path) -> None:
+    answer = run(build, _IMPORTED_LATE, "replaced", "aborted")
+    assert answer.returncode == 0, answer
+    assert "micro-batch 0 could not be aborted" in answer.stderr and "were replaced" in answer.stderr
 
 
 def test_process_that_imports_nothing_more_goes_on(build: Path) -> None:
