@@ -46,10 +46,9 @@ def batch(first: int, count: int = 1, epoch: int = 4) -> bytes:
 
 
 def answer(data: bytes = b"", error: ErrorCode = ErrorCode.NONE) -> Any:
-    partition = SimpleNamespace(
-        records=data, error_code=error, high_watermark=20, last_stable_offset=20, aborted_transactions=[]
-    )
-    return SimpleNamespace(error_code=0, responses=[SimpleNamespace(partitions=[partition])])
+    marks = {"high_watermark": 20, "last_stable_offset": 20}
+    partition = SimpleNamespace(partition_index=0, records=data, error_code=error, aborted_transactions=[], **marks)
+    return SimpleNamespace(error_code=0, responses=[SimpleNamespace(topic="t", partitions=[partition])])
 
 
 FENCED, UNKNOWN = (answer(error=ErrorCode(code)) for code in (74, 75))
@@ -86,8 +85,9 @@ class ScriptedCluster:
         if isinstance(end, Exception):
             raise end
         code, offset = end if isinstance(end, tuple) else (0, end)
-        partition = SimpleNamespace(error_code=code, leader_epoch=-1 if offset < 0 else 4, end_offset=offset)
-        return SimpleNamespace(topics=[SimpleNamespace(partitions=[partition])])
+        epoch = -1 if offset < 0 else 4
+        partition = SimpleNamespace(partition=0, error_code=code, leader_epoch=epoch, end_offset=offset)
+        return SimpleNamespace(topics=[SimpleNamespace(topic="t", partitions=[partition])])
 
     def send_all(self, requests: Any, **_: Any) -> list[Any]:
         """Answer ListOffsets: the log is [0, 20), and that of broker 3 is [8, 20)."""
