@@ -125,8 +125,9 @@ TABLE: Final[Mapping[Api, Mapping[ErrorCode, Verdict]]] = {
         **_codes(Verdict.FATAL, _E.UNSUPPORTED_VERSION, _E.UNSUPPORTED_FOR_MESSAGE_FORMAT),
         **_codes(Verdict.FATAL, _E.INVALID_PRODUCER_ID_MAPPING),
     },
-    # TRANSACTIONAL_ID_NOT_FOUND is an answer, so it ends the retries and stays in the result.
-    Api.DESCRIBE_TRANSACTIONS: {**_RETRIED_EVERYWHERE},
+    # TRANSACTIONAL_ID_NOT_FOUND is an answer, so it ends the retries and stays in the result. A failure inside the
+    # broker says nothing about the id, and a read can be repeated.
+    Api.DESCRIBE_TRANSACTIONS: {**_RETRIED_EVERYWHERE, _E.UNKNOWN_SERVER_ERROR: Verdict.RETRIABLE},
     # Every broker lists its own transactions, so no coordinator has to be looked up again.
     Api.LIST_TRANSACTIONS: {**_RETRIED_EVERYWHERE, _E.COORDINATOR_NOT_AVAILABLE: Verdict.RETRIABLE},
     Api.OFFSET_FETCH: {**_RETRIED_EVERYWHERE, _E.UNSTABLE_OFFSET_COMMIT: Verdict.RETRIABLE},

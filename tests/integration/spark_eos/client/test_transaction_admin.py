@@ -7,6 +7,7 @@ import pytest
 
 from broker_core import Disconnect, EmbeddedBroker, Error
 from broker_core.types import TopicPartition
+from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer_scan import ProducerScan
 from spark_eos.client.transaction_admin import broker_ids, write_end_marker
@@ -70,6 +71,14 @@ def test_marker_that_was_not_written_is_sent_again(
         write_end_marker(embedded, PLACE, 1, 0, 0, commit=commit)
     assert fault.hits == 2
     assert markers(kafka) == ["COMMIT" if commit else "ABORT"]
+
+
+def test_description_that_failed_inside_the_broker_is_asked_for_again(
+    kafka: EmbeddedBroker, embedded: KafkaClient
+) -> None:
+    with kafka.fault(api="DescribeTransactions", action=Error("UNKNOWN_SERVER_ERROR"), times=2) as fault:
+        assert not describe_transactions(embedded, ["id"])["id"].exists
+    assert fault.hits == 2
 
 
 def test_marker_is_sent_to_the_new_leader(kafka: EmbeddedBroker, embedded: KafkaClient) -> None:
