@@ -30,7 +30,7 @@ _LAST_GROUP_DESCRIPTION: Final = 5
 
 def topic_operations(client: KafkaClient, topics: Collection[str]) -> dict[str, frozenset[int]]:
     """Return the allowed operations on each topic that exists or that the principal may not describe."""
-    return _by_topic(client.ask_any_broker(lambda: _topics_request(topics)))
+    return _by_topic(client.ask_metadata(lambda: _topics_request(topics)))
 
 
 def is_write_refused(client: KafkaClient, topic: str) -> bool:
@@ -40,7 +40,7 @@ def is_write_refused(client: KafkaClient, topic: str) -> bool:
     each broker, until one allows it or `MISSING_TOPIC_GRACE_SECONDS` are over.
     """
     deadline = client.deadline(MISSING_TOPIC_GRACE_SECONDS * 1000)
-    answers: Iterable[_Answer] = [client.ask_any_broker(lambda: _topics_request([topic]))]
+    answers: Iterable[_Answer] = [client.ask_metadata(lambda: _topics_request([topic]))]
     for attempt in client.attempts(deadline):
         if attempt:
             patience_ms = client.remaining_ms(deadline)

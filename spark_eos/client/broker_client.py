@@ -9,7 +9,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeVar
 
 from broker_core.errors import ErrorCode
 from broker_core.types import address_text
@@ -23,8 +23,12 @@ from spark_eos.runtime import REAL, KafkaTransport, Pending, Runtime
 
 if TYPE_CHECKING:
     from kafka.protocol.api_message import ApiMessage, ApiRequest
+    from kafka.protocol.metadata import MetadataResponse
+
+    from spark_eos.client.response_decoders import FilteredMetadata
 
 ResponseT = TypeVar("ResponseT")
+MetadataT = TypeVar("MetadataT", "MetadataResponse", "FilteredMetadata")
 
 logger = logging.getLogger(__name__)
 # For a look at the metadata before a request to a broker that may have moved.
@@ -45,8 +49,8 @@ class BrokerClient:
         self._connected = False
         # The brokers that left a request unanswered since the last metadata response: they may have moved.
         self._doubted: set[int] = set()
-        # Brokers without a response since then: what any broker can answer is not asked of them.
-        self._silent: set[int | None] = set()
+        # Brokers that have said nothing since then: what any broker can answer is asked of the others first.
+        self._silent: set[int | str | None] = set()
         # As old as the transport: a cluster that is connected to later may have been set up again.
         self.features = FinalizedFeatures(runtime.clock)
         self._monotonic = runtime.clock.monotonic
@@ -116,16 +120,27 @@ class BrokerClient:
         Raises `UnansweredError` if there is no response; the caller handles the response's error codes.
         """
         deadline = self.deadline(timeout_ms)
-        self._ensure_connected(deadline)
-        target = self._any_node() if node_id is None else self._known_node(node_id, deadline)
+        return self._exchange(self._target(node_id, deadline), request, node_id, deadline)
+
+    def _exchange(
+        self,
+        target: int | str,
+        request: "ApiRequest[ResponseT]",
+        node_id: int | None,
+        deadline: float,
+        check: "Callable[[ResponseT], None] | None" = None,
+    ) -> ResponseT:
+        """Send a request; a broker that does not respond, or whose response `check` does not accept, is silent."""
         pending = self.transport.start(target, request, deadline)
         self.transport.wait([pending], deadline)
         try:
-            return self.outcome(pending, request, node_id)
+            response = self.outcome(pending, request, node_id)
+            if check is not None:
+                check(response)
         except UnansweredError:
-            if isinstance(target, int):
-                self._silent.add(target)
+            self._silent.add(target)
             raise
+        return response
 
     def send_all(
         self, requests: "Sequence[tuple[int | None, ApiRequest[ResponseT]]]", *, timeout_ms: float | None = None
@@ -152,9 +167,11 @@ class BrokerClient:
         return results
 
     def start(self, node_id: int | None, request: "ApiMessage", deadline: float) -> Pending:
+        return self.transport.start(self._target(node_id, deadline), request, deadline)
+
+    def _target(self, node_id: int | None, deadline: float) -> int | str:
         self._ensure_connected(deadline)
-        node = self._any_node() if node_id is None else self._known_node(node_id, deadline)
-        return self.transport.start(node, request, deadline)
+        return self._any_node() if node_id is None else self._known_node(node_id, deadline)
 
     def outcome(self, pending: Pending, request: "ApiRequest[ResponseT]", node_id: int | None) -> ResponseT:
         target = "a broker" if node_id is None else f"broker {node_id}"
@@ -178,19 +195,26 @@ class BrokerClient:
         except Exception as error:
             raise UnsupportedError(f"The broker does not serve {request_class.__name__}: {error}") from error
 
-    def ask_any_broker(
-        self, make: "Callable[[], ApiRequest[ResponseT]]", *, timeout_ms: float | None = None
-    ) -> ResponseT:
-        """Send a request that only reads metadata to one broker after the other until one responds.
+    def ask_metadata(
+        self,
+        make: "Callable[[], ApiRequest[MetadataT]]",
+        *,
+        timeout_ms: float | None = None,
+        is_whole: "Callable[[MetadataT], bool]" = lambda _: True,
+    ) -> MetadataT:
+        """Send a request for metadata to one broker after the other until one says something.
 
-        `make` builds the request for each attempt. Raises `UnreachableError` if none has responded in time.
+        `make` builds the request for each attempt. After a response that is not whole, the next request goes to another
+        broker. Raises `UnreachableError` if none has responded in time.
         """
         deadline = self.deadline(timeout_ms)
         last: UnansweredError | None = None
         for _ in self.attempts(deadline):
             try:
-                answer = self.send(None, make(), timeout_ms=self.remaining_ms(deadline))
-                _check_metadata(answer)
+                target = self._target(None, deadline)
+                answer = self._exchange(target, make(), None, deadline, _check_metadata)
+                if not is_whole(answer):
+                    self._silent.add(target)
                 return answer
             except UnansweredError as error:
                 last = error
@@ -278,7 +302,7 @@ class BrokerClient:
         if node_id in self._doubted:
             self._look_for_doubted(deadline)
         if cluster.broker_metadata(node_id) is None:
-            response = self.ask_any_broker(lambda: metadata_request([]), timeout_ms=self.remaining_ms(deadline))
+            response = self.ask_metadata(lambda: metadata_request([]), timeout_ms=self.remaining_ms(deadline))
             cluster.update_metadata(response)
         if cluster.broker_metadata(node_id) is None:
             raise UnansweredError(f"Broker {node_id} is not in the cluster's metadata", checked=self._address_list())
@@ -309,7 +333,11 @@ class BrokerClient:
         known = self.transport.cluster.brokers()
         if node_id in self._silent:
             others = [each.node_id for each in known if each.node_id not in self._silent]
-            node_id = self.runtime.random.choice(others) if others else node_id
+            if others:
+                node_id = self.runtime.random.choice(others)
+            else:
+                # Each has another turn.
+                self._silent.clear()
         if node_id is not None:
             return node_id
         if known and self.runtime.random.choice([True, False]):
@@ -326,8 +354,8 @@ class BrokerClient:
         return ", ".join(known or self.options.bootstrap_servers)
 
 
-def _check_metadata(answer: Any) -> None:
-    """Raise `UnansweredError` if a response to Metadata, in any form, says nothing about topics and brokers."""
+def _check_metadata(answer: "MetadataResponse | FilteredMetadata") -> None:
+    """Raise `UnansweredError` if a response to Metadata says nothing about topics and brokers."""
     if answer.error_code != ErrorCode.NONE:
         raise UnansweredError(
             f"The broker's metadata response is {code_name(answer.error_code)}", error_code=answer.error_code

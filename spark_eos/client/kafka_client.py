@@ -122,13 +122,18 @@ class KafkaClient(BrokerClient):
         A response that leaves out a topic says nothing about it, and is believed only if that lasts.
         """
         deadline, doubt = self.deadline(timeout_ms), Doubt(self._monotonic)
+        wanted = set(topics or ())
         found: dict[str, TopicMetadata] = {}
         for _ in self.attempts(deadline):
-            response = self.ask_any_broker(lambda: metadata_request(topics), timeout_ms=self.remaining_ms(deadline))
+            response = self.ask_metadata(
+                lambda: metadata_request(topics),
+                timeout_ms=self.remaining_ms(deadline),
+                is_whole=lambda answer: wanted <= {each.name for each in answer.topics},
+            )
             self.transport.cluster.update_metadata(response)
             self._doubted.clear()
             found = self.recent.note(topics_of(response), self._monotonic())
-            if found.keys() >= set(topics or ()) or not doubt.lasts():
+            if found.keys() >= wanted or not doubt.lasts():
                 break
         return found
 

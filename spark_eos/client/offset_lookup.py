@@ -192,7 +192,7 @@ class OffsetLookup:
         self._answered_epochs = {tp: epoch for tp, epoch in self._answered_epochs.items() if tp in places}
 
     def _describe(self, topics: Collection[str] | None, wanted: Callable[[str], bool]) -> Collection[TopicMetadata]:
-        answer = self._client.ask_any_broker(lambda: FilteredMetadataRequest.of(topics, wanted))
+        answer = self._client.ask_metadata(lambda: FilteredMetadataRequest.of(topics, wanted))
         self._client.transport.cluster.update_metadata(answer.cluster)
         return answer.topics.values()
 

@@ -225,10 +225,10 @@ def test_client_of_a_cluster_that_is_gone_begins_again_with_the_bootstrap_server
         with client, another_cluster_at(first, 1):
             first.broker(2).stop()
             with pytest.raises(UnreachableError) as waiting:
-                client.ask_any_broker(make, timeout_ms=500)
+                client.ask_metadata(make, timeout_ms=500)
             assert type(waiting.value) is UnreachableError and client.cluster_id == before
             with another_cluster_at(first, 2), pytest.raises(ReplacedClusterError, match="start the query or the job"):
-                client.ask_any_broker(make)
+                client.ask_metadata(make)
             assert len(client.metadata(["t"])["t"].partitions) == len(PLACES)
             assert client.cluster_id not in (None, before)
         assert "Error processing callback" not in caplog.messages

@@ -107,10 +107,10 @@ def test_answer_of_a_broker_that_lags_behind_takes_no_partition_away(
     def count() -> int:
         return client.require_topics(["t"], need_leaders=False)["t"].partition_count
 
-    earlier = client.ask_any_broker(lambda: metadata_request(["t"]))
+    earlier = client.ask_metadata(lambda: metadata_request(["t"]))
     add_partitions(broker.bootstrap_servers, "t", 4)
     assert count() == 4
-    monkeypatch.setattr(client, "ask_any_broker", lambda *_, **__: earlier)
+    monkeypatch.setattr(client, "ask_metadata", lambda *_, **__: earlier)
     assert count() == 4
     client.recent.forget_leader(1)
     assert count() == 4

@@ -100,7 +100,7 @@ class ScriptedCluster:
     def deadline(self, timeout_ms: float | None = None) -> float:
         return timeout_ms or 0.0
 
-    def ask_any_broker(self, make: Callable[[], Any], **_: Any) -> FilteredMetadata:
+    def ask_metadata(self, make: Callable[[], Any], **_: Any) -> FilteredMetadata:
         assert isinstance(make(), FilteredMetadataRequest)
         leader, epoch = self.leaders.pop(0) if len(self.leaders) > 1 else self.leaders[0]
         self.said = {"t": TopicMetadata("t", None, False, 0, {0: PartitionMetadata(0, leader, epoch, 0)})}

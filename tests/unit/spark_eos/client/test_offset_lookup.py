@@ -1,19 +1,23 @@
 """The leaders that a look-up remembers, when brokers name different ones."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
+from kafka.protocol.metadata import MetadataResponse
 
 from broker_core.errors import ErrorCode
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.broker_client import BrokerClient
-from spark_eos.client.metadata import PartitionMetadata, TopicMetadata
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import PartitionMetadata, TopicMetadata, metadata_request
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.client.response_decoders import FilteredMetadata
 from spark_eos.errors import UnansweredError
+from spark_eos.options.client import ClientOptions
 from spark_eos.options.positions import LATEST
 from spark_eos.runtime import REAL
 from tests.support.clocks import StandingClock, runtime_by
@@ -34,7 +38,7 @@ def looking(
     client: Any = SimpleNamespace(
         deadline=lambda: 0.0,
         attempts=lambda _: iter([0]),
-        ask_any_broker=lambda _: FilteredMetadata(None, left.pop(0)),  # type: ignore[arg-type]
+        ask_metadata=lambda _: FilteredMetadata(None, left.pop(0)),  # type: ignore[arg-type]
         topics_by_broker=lambda _: of_each,
         brokers=lambda: [SimpleNamespace(node_id=number) for number in range(1 + len(others))],
         send_all=lambda *_, **__: [FilteredMetadata(None, each) for each in others],  # type: ignore[arg-type]
@@ -126,7 +130,7 @@ class Leaders:
         self.clock.seconds += 0.5
         return self.clock.seconds < deadline
 
-    def ask_any_broker(self, _make: Any) -> FilteredMetadata:
+    def ask_metadata(self, _make: Any) -> FilteredMetadata:
         return FilteredMetadata(None, UNKNOWN)  # type: ignore[arg-type]
 
     def topics_by_broker(self, _topics: Any) -> dict[int, Any]:
@@ -170,3 +174,81 @@ def test_responses_that_leave_the_partition_out_are_the_reason(monkeypatch: pyte
     monkeypatch.setattr(Leaders, "send_all", lambda *_: [SimpleNamespace(topics=[])])
     with pytest.raises(UnansweredError, match="last response: it leaves out the partition"):
         ends_by(UNKNOWN, topic(2, 5))
+
+
+# Two brokers, of which the client would always ask the first.
+
+SEEDS, BROKERS = (
+    [MetadataResponse.MetadataResponseBroker(node_id=each, host="h", port=1, rack=None) for each in node_ids]
+    for node_ids in (["seed"], [1, 2])
+)
+T = MetadataResponse.MetadataResponseTopic(name="t", error_code=0, is_internal=False, partitions=[])
+
+
+class TwoBrokers:
+    """Connections to two brokers, of which the second one says all of topic `t`."""
+
+    def __init__(self, first: MetadataResponse) -> None:
+        whole = MetadataResponse(brokers=BROKERS, topics=[T])
+        self.said = {"seed": whole, 1: first, 2: whole}
+        self.asked: list[int | str] = []
+        self.clock = StandingClock()
+        self.pause = self.clock.sleep
+        self.cluster = SimpleNamespace(
+            bootstrap_brokers=lambda: SEEDS, brokers=lambda: BROKERS, update_metadata=lambda _: None,
+            broker_metadata=lambda node_id: BROKERS[node_id - 1],
+        )  # fmt: skip
+
+    def client(self) -> KafkaClient:
+        transport: Any = self
+        runtime = replace(runtime_by(self.clock), open_transport=lambda *_: transport)
+        return KafkaClient(ClientOptions(("h:1",)), runtime)
+
+    def check_usable(self) -> None:
+        pass
+
+    def close_connection(self, _node_id: int | str) -> None:
+        pass
+
+    def any_node(self) -> int:
+        return 1
+
+    def start(self, node_id: int | str, _request: Any, _deadline: float) -> int | str:
+        self.asked.append(node_id)
+        return node_id
+
+    def wait(self, _pending: Any, _deadline: float) -> None:
+        pass
+
+    def outcome(self, node_id: int | str, _described: str) -> MetadataResponse:
+        return self.said[node_id]
+
+
+@pytest.mark.parametrize("first", [
+    MetadataResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, brokers=BROKERS, topics=[T]),
+    MetadataResponse(brokers=[], topics=[]),
+    MetadataResponse(brokers=BROKERS, topics=[]),
+], ids=["error", "no brokers", "no topic"])  # fmt: skip
+def test_broker_whose_metadata_says_nothing_is_left_for_another(first: MetadataResponse) -> None:
+    brokers = TwoBrokers(first)
+    client = brokers.client()
+    assert client.metadata(["t"]).keys() == {"t"}
+    assert brokers.asked == ["seed", 1, 2]
+    brokers.said[1] = brokers.said[2]
+    client.send(1, metadata_request([]))
+    client.metadata(["t"])
+    assert brokers.asked[3:] == [1, 1], "it says something again"
+
+
+def test_brokers_that_all_said_nothing_are_asked_in_turn() -> None:
+    brokers = TwoBrokers(MetadataResponse(brokers=[], topics=[]))
+    whole, brokers.said[2] = brokers.said[2], brokers.said[1]
+
+    def pause(seconds: float) -> None:
+        brokers.clock.sleep(seconds)
+        if len(brokers.asked) > 3:
+            brokers.said[2] = whole
+
+    brokers.pause = pause
+    assert brokers.client().metadata(["t"]).keys() == {"t"}
+    assert brokers.asked == ["seed", 1, 2, 1, 2]

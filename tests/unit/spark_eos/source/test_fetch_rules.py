@@ -83,7 +83,7 @@ class ScriptedClient:
     def deadline(self, timeout_ms: float | None = None) -> float:
         return timeout_ms or 0.0
 
-    def ask_any_broker(self, make: Callable[[], Any], **_: Any) -> FilteredMetadata:
+    def ask_metadata(self, make: Callable[[], Any], **_: Any) -> FilteredMetadata:
         assert isinstance(make(), FilteredMetadataRequest)
         return FilteredMetadata(None, self.said)
 
