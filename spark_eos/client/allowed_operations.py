@@ -17,7 +17,7 @@ from broker_core.errors import ErrorCode
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, metadata_request
-from spark_eos.client.response_reader import only_part
+from spark_eos.client.response_reader import asked_part
 from spark_eos.errors import AuthorizationError, EosKafkaError
 
 _Answer: TypeAlias = MetadataResponse | EosKafkaError
@@ -90,7 +90,7 @@ def group_operations(client: KafkaClient, group_id: str) -> frozenset[int] | Non
         max_version=_LAST_GROUP_DESCRIPTION,
     )
     response = client.send(node_id, request)
-    answer = only_part(response.groups, "DescribeGroups")
+    answer = asked_part(response.groups, lambda each: each.group_id == group_id, "DescribeGroups")
     return _NONE_ALLOWED if answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED else _operations(answer)
 
 

@@ -39,7 +39,7 @@ from spark_eos.client.offset_lookup import (
     partition_error,
 )
 from spark_eos.client.response_decoders import AnyPartition, UncopiedFetchRequest
-from spark_eos.client.response_reader import only_part
+from spark_eos.client.response_reader import asked_part
 from spark_eos.errors import BrokerError, EosKafkaError, UnansweredError, UnsupportedError
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import FetchLimits
@@ -308,10 +308,11 @@ class RangeFetch:
             return True
         tp = self._topic_partition
         message = epoch_end_request({tp: (self._leader_epoch, known.leader_epoch)})
-        timeout_ms = self._limits.max_wait_ms + _ANSWER_GRACE_MS
+        timeout_ms, api = self._limits.max_wait_ms + _ANSWER_GRACE_MS, "OffsetForLeaderEpoch"
         try:
             response = self._client.send(self._leader_id, message, timeout_ms=timeout_ms)
-            answer = only_part(only_part(response.topics, "OffsetForLeaderEpoch").partitions, "OffsetForLeaderEpoch")
+            topic = asked_part(response.topics, lambda each: each.topic == tp.topic, api)
+            answer = asked_part(topic.partitions, lambda each: each.partition == tp.partition, api)
         except UnsupportedError:
             # As in Java's consumer, logs are not compared then.
             self._epoch_check.agree(self._leader_epoch)

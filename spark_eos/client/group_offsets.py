@@ -14,7 +14,7 @@ from spark_eos.client.coordinator_requests import RESENT, CoordinatorRequest, as
 from spark_eos.client.error_table import Api, classify, code_name, failure, worst_code
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import FIRST_TV2_TXN_OFFSET_COMMIT, grouped
-from spark_eos.client.response_reader import check_complete, only_part
+from spark_eos.client.response_reader import asked_part, check_complete
 from spark_eos.client.transactions import TV2
 from spark_eos.errors import UnansweredError
 from spark_eos.open_transaction import OpenTransaction
@@ -153,16 +153,18 @@ def fetch_offsets(
     named = None if topic_partitions is None else list(topic_partitions)
 
     def code_of(response: OffsetFetchResponse) -> int:
-        code = _worst_fetch_code(response)
-        if named is not None and code == ErrorCode.NONE and not _is_unknown(response):
+        group = _fetched(response, group_id)
+        code = _worst_fetch_code(group)
+        if named is not None and code == ErrorCode.NONE and not _is_unknown(group):
             # A partition that is left out may have an offset.
-            check_complete(named, _committed(_fetched(response)), Api.OFFSET_FETCH.value)
+            check_complete(named, _committed(group), Api.OFFSET_FETCH.value)
         return code
 
     exchange = CoordinatorRequest(
         Api.OFFSET_FETCH, group_id, lambda: _fetch_request(group_id, named, require_stable), code_of
     )
-    found = _read_offsets(ask_coordinator(client, exchange, client.deadline(timeout_ms)).response, group_id)
+    response = ask_coordinator(client, exchange, client.deadline(timeout_ms)).response
+    found = _read_offsets(_fetched(response, group_id), group_id)
     return found if named is None else {tp: found[tp] for tp in named if tp in found}
 
 
@@ -171,26 +173,26 @@ def fetch_offsets_from(client: KafkaClient, node_id: int, group_id: str) -> dict
 
     Raises `UnansweredError` if this broker gives no final response; the caller decides whether to ask another one.
     """
-    response = client.send(node_id, _fetch_request(group_id, None, False))
-    code = _worst_fetch_code(response)
+    group = _fetched(client.send(node_id, _fetch_request(group_id, None, False)), group_id)
+    code = _worst_fetch_code(group)
     if classify(Api.OFFSET_FETCH, code) in RESENT:
         raise UnansweredError(
             f"Broker {node_id} did not return the committed offsets of group {group_id!r}",
             checked=code_name(code),
             error_code=code,
         )
-    return _read_offsets(response, group_id)
+    return _read_offsets(group, group_id)
 
 
-def _read_offsets(response: OffsetFetchResponse, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
-    code = _worst_fetch_code(response)
+def _read_offsets(group: _Fetched, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+    code = _worst_fetch_code(group)
     if code != ErrorCode.NONE:
         raise failure(Api.OFFSET_FETCH, code, f"group {group_id!r}")
     return {
         TopicPartition(topic.name, each.partition_index): OffsetAndMetadata(
             each.committed_offset, each.metadata or "", each.committed_leader_epoch
         )
-        for topic in _fetched(response).topics
+        for topic in group.topics
         for each in topic.partitions
         if each.committed_offset != NO_OFFSET
     }
@@ -244,22 +246,21 @@ def _named_topics(form: Callable[..., TopicT], by_topic: Mapping[str, list[int]]
     return None if by_topic is None else [form(name=name, partition_indexes=each) for name, each in by_topic.items()]
 
 
-def _fetched(response: OffsetFetchResponse) -> _Fetched:
+def _fetched(response: OffsetFetchResponse, group_id: str) -> _Fetched:
     return (
-        only_part(response.groups, Api.OFFSET_FETCH.value)
+        asked_part(response.groups, lambda each: each.group_id == group_id, Api.OFFSET_FETCH.value)
         if (response.API_VERSION or 0) >= _FIRST_GROUPED_OFFSET_FETCH
         else response
     )
 
 
-def _worst_fetch_code(response: OffsetFetchResponse) -> int:
-    if _is_unknown(response):
+def _worst_fetch_code(group: _Fetched) -> int:
+    if _is_unknown(group):
         return ErrorCode.NONE
-    group = _fetched(response)
     codes = [each.error_code for topic in group.topics for each in topic.partitions]
     return worst_code(Api.OFFSET_FETCH, [group.error_code or ErrorCode.NONE, *codes])
 
 
-def _is_unknown(response: OffsetFetchResponse) -> bool:
+def _is_unknown(group: _Fetched) -> bool:
     """Return whether the coordinator has never heard of the group: Apache Kafka returns no offsets, others a code."""
-    return bool(_fetched(response).error_code == ErrorCode.GROUP_ID_NOT_FOUND)
+    return bool(group.error_code == ErrorCode.GROUP_ID_NOT_FOUND)

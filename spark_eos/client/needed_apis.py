@@ -22,7 +22,7 @@ from broker_core.errors import ErrorCode
 from spark_eos.client.error_table import Api, code_name, failure
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import BrokerAddress, versions_request
-from spark_eos.client.response_reader import only_part
+from spark_eos.client.response_reader import asked_part
 from spark_eos.client.topics import ConfigResourceType
 from spark_eos.client.transactions import TV2
 from spark_eos.errors import EosKafkaError, UnansweredError, UnsupportedError
@@ -83,7 +83,8 @@ def _newest(answer: ApiVersionsResponse | EosKafkaError) -> dict[int, int]:
 
 
 def _facts(node_id: int, newest: Mapping[int, int], configs: DescribeConfigsResponse) -> BrokerFacts:
-    answer, api = only_part(configs.results, "DescribeConfigs"), Api.DESCRIBE_CONFIGS
+    api = Api.DESCRIBE_CONFIGS
+    answer = asked_part(configs.results, lambda each: each.resource_name == str(node_id), api.value)
     code, detail = answer.error_code, answer.error_message or ""
     return BrokerFacts(
         newest.get(AddPartitionsToTxnRequest.API_KEY, -1),

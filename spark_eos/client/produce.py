@@ -14,7 +14,7 @@ from spark_eos.client.coordinator_requests import RESENT
 from spark_eos.client.error_table import Api, classify, failure
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import FIRST_TV2_PRODUCE, grouped
-from spark_eos.client.response_reader import only_part
+from spark_eos.client.response_reader import asked_part
 
 ACKS_ALL: Final = -1
 # The first version with record batches.
@@ -98,7 +98,9 @@ def produce_alone(client: KafkaClient, topic_partition: TopicPartition, batch: b
         found = client.require_topics([topic], timeout_ms=client.remaining_ms(deadline))[topic]
         request = produce_request(None, [(topic_partition, batch)], {}, client.options.request_timeout_ms)
         response = client.send(found.partitions[number].leader, request, timeout_ms=client.remaining_ms(deadline))
-        answer = only_part(list(produce_answers(response, {})), "Produce")
+        answer = asked_part(
+            produce_answers(response, {}), lambda each: each.topic_partition == topic_partition, "Produce"
+        )
         if answer.error_code == ErrorCode.NONE:
             return
         if classify(Api.PRODUCE, answer.error_code) not in RESENT:

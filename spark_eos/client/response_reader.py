@@ -11,7 +11,7 @@ import io
 import ssl
 import struct
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import kafka.errors as kafka_errors
@@ -272,11 +272,12 @@ def _version_of(kind: "type[ApiMessage]", version: int, body: memoryview) -> int
     return version
 
 
-def only_part(parts: Sequence[Part], what: str) -> Part:
-    """Return the only item of a response; raise `UnansweredError` if it is missing."""
-    if not parts:
-        raise UnansweredError(f"{what}: the broker's response does not include the requested item")
-    return parts[0]
+def asked_part(parts: Iterable[Part], is_asked: Callable[[Part], bool], what: str) -> Part:
+    """Return the item of a response that was asked for; raise `UnansweredError` if it is missing."""
+    for each in parts:
+        if is_asked(each):
+            return each
+    raise UnansweredError(f"{what}: the broker's response does not include the requested item")
 
 
 def check_complete(asked: Collection[object], answered: Collection[object], what: str) -> None:

@@ -11,7 +11,7 @@ from broker_core.errors import ErrorCode
 from spark_eos.client.coordinator_requests import RESENT
 from spark_eos.client.error_table import Api, classify, failure
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.response_reader import only_part
+from spark_eos.client.response_reader import asked_part
 from spark_eos.errors import EosKafkaError, UnansweredError
 
 BROKER_DEFAULT: Final = -1
@@ -53,7 +53,7 @@ def create_topic(
     )
     code, detail = int(ErrorCode.NONE), ""
     for _ in client.attempts(deadline):
-        code, detail = _create_once(client, make(), deadline)
+        code, detail = _create_once(client, name, make(), deadline)
         if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             return code == ErrorCode.NONE
         if classify(Api.CREATE_TOPICS, code) not in RESENT:
@@ -61,10 +61,10 @@ def create_topic(
     raise failure(Api.CREATE_TOPICS, code, f"topic '{name}'", detail=detail)
 
 
-def _create_once(client: KafkaClient, request: CreateTopicsRequest, deadline: float) -> tuple[int, str]:
+def _create_once(client: KafkaClient, name: str, request: CreateTopicsRequest, deadline: float) -> tuple[int, str]:
     try:
         response = client.send(None, request, timeout_ms=client.remaining_ms(deadline))
-        answer = only_part(response.topics, "CreateTopics")
+        answer = asked_part(response.topics, lambda each: each.name == name, "CreateTopics")
     except UnansweredError as error:
         return ErrorCode.NETWORK_EXCEPTION, error.happened
     return answer.error_code, answer.error_message or ""
@@ -81,7 +81,7 @@ def describe_topic_config(client: KafkaClient, topic: str, *, timeout_ms: float 
             )
             request = DescribeConfigsRequest(resources=[resource], min_version=1)
             response = client.send(None, request, timeout_ms=client.remaining_ms(deadline))
-            result = only_part(response.results, "DescribeConfigs")
+            result = asked_part(response.results, lambda each: each.resource_name == topic, "DescribeConfigs")
         except UnansweredError as error:
             trouble = error
             continue

@@ -26,7 +26,7 @@ from spark_eos.client.metadata import (
     problem_with,
     topics_of,
 )
-from spark_eos.client.response_reader import only_part
+from spark_eos.client.response_reader import asked_part
 from spark_eos.errors import (
     AuthorizationError,
     BrokerError,
@@ -91,16 +91,20 @@ def _marker_request(
     )
 
 
-def _send_marker(client: KafkaClient, leader: int, request: WriteTxnMarkersRequest, what: str) -> int:
+def _send_marker(
+    client: KafkaClient, leader: int, request: WriteTxnMarkersRequest, topic_partition: TopicPartition, what: str
+) -> int:
     try:
         response = client.send(leader, request)
-        written = [part for made in response.markers for topic in made.topics for part in topic.partitions]
-        only_part(written, what)
+        [asked] = request.markers
+        written = asked_part(response.markers, lambda each: each.producer_id == asked.producer_id, what)
+        topic = asked_part(written.topics, lambda each: each.name == topic_partition.topic, what)
+        part = asked_part(topic.partitions, lambda each: each.partition_index == topic_partition.partition, what)
     except UnansweredError as error:
         raise UnansweredError(f"{what}: {error.happened}", checked=error.checked, remedy=_CHECK_FIRST) from error
     except UnsupportedError as error:
         raise UnsupportedError(f"The brokers do not support {what}", checked=error.happened) from error
-    return next((part.error_code for part in written if part.error_code != ErrorCode.NONE), ErrorCode.NONE)
+    return part.error_code
 
 
 def _marker_error(code: int, what: str) -> EosKafkaError:
@@ -208,7 +212,7 @@ def write_end_marker(
         leader, code = _leader_of(client, topic_partition)
         if leader is not None:
             request = _marker_request(topic_partition, producer_id, producer_epoch, coordinator_epoch, commit)
-            code = _send_marker(client, leader, request, what)
+            code = _send_marker(client, leader, request, topic_partition, what)
         if code == ErrorCode.NONE:
             return
         until = missing_until if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else deadline

@@ -86,8 +86,12 @@ class ScriptedCluster:
             raise end
         code, offset = end if isinstance(end, tuple) else (0, end)
         epoch = -1 if offset < 0 else 4
-        partition = SimpleNamespace(partition=0, error_code=code, leader_epoch=epoch, end_offset=offset)
-        return SimpleNamespace(topics=[SimpleNamespace(topic="t", partitions=[partition])])
+        partition, other = (
+            SimpleNamespace(partition=number, error_code=code, leader_epoch=epoch, end_offset=offset - number)
+            for number in (0, 1)
+        )
+        said = {"u": [other], "t": [other, partition]}
+        return SimpleNamespace(topics=[SimpleNamespace(topic=name, partitions=each) for name, each in said.items()])
 
     def send_all(self, requests: Any, **_: Any) -> list[Any]:
         """Answer ListOffsets: the log is [0, 20), and that of broker 3 is [8, 20)."""

@@ -10,9 +10,15 @@ from uuid import UUID
 import pytest
 from kafka.protocol.consumer import FetchResponse
 
-from broker_core.types import AbortedTransaction
+from broker_core.types import AbortedTransaction, TopicPartition
+from spark_eos.client.allowed_operations import group_operations
+from spark_eos.client.group_offsets import fetch_offsets_from
+from spark_eos.client.needed_apis import ask_brokers
 from spark_eos.client.response_decoders import UncopiedFetchRequest
 from spark_eos.client.response_reader import MalformedResponse, ResponseReader, _receive
+from spark_eos.client.topics import create_topic, describe_topic_config
+from spark_eos.client.transaction_admin import write_end_marker
+from spark_eos.errors import AbortableError, UnansweredError
 from tests.support.memory import resident_mib
 
 RECORDS = bytes(range(256)) * 5
@@ -157,3 +163,70 @@ def test_false_length_allocates_at_most_one_step_of_memory() -> None:
     reader = asked(17)
     assert reader.receive_bytes(struct.pack(">i", 1 << 28) + b"x") == []
     assert len(reader.frame._data) <= 5 << 20
+
+
+def parts(field: str, *names: Any, **more: Any) -> list[SimpleNamespace]:
+    return [SimpleNamespace(**{field: name, "error_code": 0, "error_message": "", **more}) for name in names]
+
+
+def asking(answer: Any) -> Any:
+    """Return a client whose brokers all give one answer."""
+    topics = {"t": SimpleNamespace(error_code=0, partitions={0: SimpleNamespace(leader=1)})}
+    versions = SimpleNamespace(error_code=0, api_keys=[SimpleNamespace(api_key=24, max_version=5)])
+    return SimpleNamespace(
+        options=SimpleNamespace(request_timeout_ms=1),
+        runtime=SimpleNamespace(clock=SimpleNamespace(monotonic=float)),
+        deadline=lambda _=None: 0.0,
+        remaining_ms=lambda _: 1.0,
+        attempts=lambda _: iter([0]),
+        find_coordinator=lambda *_: 1,
+        metadata=lambda _: topics,
+        send=lambda *_, **__: answer,
+        send_all=lambda *_, **__: [versions, answer],
+    )
+
+
+def configs(name: str) -> Any:
+    """Answer DescribeConfigs for one or two resources; the setting is the name."""
+    return SimpleNamespace(
+        results=[
+            part
+            for each in name.split()
+            for part in parts("resource_name", each, configs=[SimpleNamespace(name="is", value=each)])
+        ]
+    )
+
+
+def written(topic_names: str) -> Any:
+    """Answer WriteTxnMarkers for another producer, with an error, and for the one that was asked about."""
+    markers = []
+    for producer_id, code in ((8, 87), (7, 0)):
+        partitions = parts("partition_index", 1, error_code=87) + parts("partition_index", 0, error_code=code)
+        topics = [SimpleNamespace(name=each, partitions=partitions) for each in topic_names.split()]
+        markers.append(SimpleNamespace(producer_id=producer_id, topics=topics))
+    return SimpleNamespace(markers=markers)
+
+
+def groups(names: str) -> Any:
+    """Answer DescribeGroups and OffsetFetch for groups; the name of one is the topic of its offsets."""
+    offset = SimpleNamespace(partition_index=0, error_code=0, committed_offset=5, metadata="", committed_leader_epoch=1)
+    found = []
+    for name in names.split():
+        topics = [SimpleNamespace(name=name, partitions=[offset])]
+        found += parts("group_id", name, topics=topics, authorized_operations={len(name)})
+    return SimpleNamespace(API_VERSION=8, groups=found)
+
+
+@pytest.mark.parametrize(("ask", "answers", "found"), [
+    (lambda client: describe_topic_config(client, "t"), configs, {"is": "t"}),
+    (lambda client: ask_brokers(client, [1], [], timeout_ms=1)[1].settings, configs, {"is": "1"}),
+    (lambda client: create_topic(client, "t"), lambda names: SimpleNamespace(topics=parts("name", *names.split())),
+     True),
+    (lambda client: group_operations(client, "t"), groups, {1}),
+    (lambda client: {each.topic for each in fetch_offsets_from(client, 1, "t")}, groups, {"t"}),
+    (lambda client: write_end_marker(client, TopicPartition("t", 0), 7, 0, 0, commit=False), written, None),
+], ids=["config", "broker", "created", "group", "offsets", "marker"])  # fmt: skip
+def test_item_that_was_asked_for_is_taken(ask: Callable[[Any], Any], answers: Callable[[str], Any], found: Any) -> None:
+    assert ask(asking(answers("other t 1"))) == found
+    with pytest.raises((UnansweredError, AbortableError, KeyError), match="requested item|NETWORK|1"):
+        ask(asking(answers("other")))
