@@ -59,8 +59,7 @@ class OddQuery(ActedQuery):
     def run_once(self) -> None:
         """Run it until its driver dies."""
         self.run_number = 1
-        fiber = self.world.fibers.spawn("driver/run1", lambda: self._run("run1"))
-        fiber.process_id = self._processes[0]
+        fiber = self._begin(self._spark, "run1", self.done)
         while not fiber.is_done:
             self.world.fibers.sleep_ms(50)
 
