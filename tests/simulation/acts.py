@@ -308,10 +308,13 @@ READING: Final = Scene(ActedReader, READERS_ACTS, _READERS_CLUSTERS_ACTS, _READE
 def play(seed: int, only: Collection[str] = (), *, scene: Scene = WRITING, keep_trace: bool = False) -> Outcome:
     """Play the world of a seed to its end, and judge it; with `only`, no other acts happen."""
     random = Random(f"acts/{seed}/kinds")
-    kinds = dict.fromkeys(["death", *random.sample(sorted(scene.explained.keys() - {_ODD}), random.randint(2, 6))])
-    if Random(f"acts/{seed}/odd").random() < _ODD_SHARE:
-        kinds[_ODD] = None
-    kinds = dict.fromkeys(only) or kinds
+    # Nothing is drawn for `only`: its worlds stay as they are when there are other acts.
+    kinds = dict.fromkeys(only)
+    if not only:
+        count = random.randint(2, 6)
+        kinds = dict.fromkeys(["death", *random.sample(sorted(scene.explained.keys() - {_ODD}), count)])
+        if Random(f"acts/{seed}/odd").random() < _ODD_SHARE:
+            kinds[_ODD] = None
     for kept, other in scene.not_together:
         if kept in kinds:
             kinds.pop(other, None)

@@ -42,7 +42,7 @@ async def _nothing_later(*_: Any, **__: Any) -> Mapping[Any, Any]:
         (WRITING, DecisionScan, "used_ids", _nothing_later, 2, ["recreate decisions"], "is there 2 times"),
         (WRITING, commit, "check_rows", _nothing_later, 2, ["other rows"], "was reported, and .* are not there"),
         (READING, RewrittenLogs, "check", _nothing, 1, ["lose records", "policy"], "it never read"),
-        (READING, SourceOffset, "is_other_topic", _nothing, 23, ["recreate output"], "it never read"),
+        (READING, SourceOffset, "is_other_topic", _nothing, 20, ["recreate output"], "it never read"),
     ],
 )
 def test_check_that_is_switched_off_is_missed(
