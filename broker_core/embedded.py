@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import Literal, Self, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack
 
 from broker_core.broker.endpoints import PLAINTEXT
-from broker_core.broker.fault_injection import Action, Fault, Moment, Throttle, Wanted
+from broker_core.broker.fault_injection import Action, Fault, Moment, Throttle, Wanted, report
 from broker_core.broker.purgatory import Purgatory
 from broker_core.broker.request_log import RequestLog
 from broker_core.config import BrokerConfig
@@ -35,6 +35,8 @@ from broker_core.testing.snapshots import Snapshot
 from broker_core.types import INTERNAL_TOPICS, check_text
 from broker_core.wire.api_names import ApiName
 from broker_core.wire.kafka_versions import version_settings
+
+T = TypeVar("T")
 
 
 class EmbeddedBroker(DataControls):
@@ -249,8 +251,11 @@ class EmbeddedBroker(DataControls):
         """Stop the cluster and close its logs cleanly; no effect when it is not running, or in a forked process.
 
         Raises RuntimeError in the function of a fault, which runs in the broker's thread, and what such a function
-        raised, unless its `Fault` has raised it.
+        raised, unless its `Fault` has raised it; errors of further functions are its notes.
         """
+        self.__exit__(None, None, None)
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         self._thread.check_can_wait()
         if self._thread.is_elsewhere:
             return
@@ -263,8 +268,8 @@ class EmbeddedBroker(DataControls):
                 self._registry.close()
                 self._registry = None
         self._thread.stop()
-        for fault in server.fault_injector.faults if server and server.fault_injector else ():
-            fault.report()
+        if server is not None and server.fault_injector is not None:
+            report(server.fault_injector.take_raised(), error)
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Create a topic with partitions, of which all brokers are replicas, and with settings, by Kafka's names.
@@ -373,9 +378,9 @@ class EmbeddedBroker(DataControls):
         self._change_faults(fault_injector.add, fault)
         return fault
 
-    def _change_faults(self, change: Callable[[Fault], None], fault: Fault) -> None:
+    def _change_faults(self, change: Callable[[Fault], T], fault: Fault) -> T:
         with self._faults_lock:
-            change(fault)
+            return change(fault)
 
     def throttle(self, seconds: float, **wanted: Unpack[Wanted]) -> Fault:
         """Throttle the clients of matching requests as a quota does, until `remove()` or the end of its block.
@@ -428,9 +433,6 @@ class EmbeddedBroker(DataControls):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     async def __aenter__(self) -> Self:
         start = asyncio.ensure_future(asyncio.to_thread(self.start))
         try:
@@ -441,5 +443,5 @@ class EmbeddedBroker(DataControls):
             await asyncio.to_thread(self.close)
             raise
 
-    async def __aexit__(self, *_: object) -> None:
-        await asyncio.to_thread(self.close)
+    async def __aexit__(self, *error: Any) -> None:
+        await asyncio.to_thread(self.__exit__, *error)

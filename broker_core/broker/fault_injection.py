@@ -6,7 +6,7 @@ drop the request or response, close the connection. So one implementation of an 
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, Literal, Protocol, Self, TypedDict, get_args
@@ -160,12 +160,13 @@ class Fault:
     `remove()`, at the end of a `with` block, or after its last hit.
 
     A request whose function raises loses its connection, as with `Disconnect`. `remove()`, the end of the block, and
-    the close of the broker raise the first of these errors, once.
+    the close of the broker raise the first of these errors, once. If the block has an error, that is raised, and the
+    function's is a note of it.
     """
 
     def __init__(
         self,
-        remove: "Callable[[Fault], None]",
+        remove: "Callable[[Fault], BaseException | None]",
         *,
         api: ApiName | None,
         when: Moment,
@@ -180,7 +181,6 @@ class Fault:
         self._nth = 1 if nth is None else nth
         self._times = 1 if times is None and nth is not None else times
         self._remove = remove
-        self._raised: BaseException | None = None
         self._check()
 
     def _check(self) -> None:
@@ -221,37 +221,15 @@ class Fault:
 
         Raises what the function of the fault raised first.
         """
-        self._remove(self)
-        self.report()
-
-    def report(self) -> None:
-        """Raise what the function raised first, once."""
-        raised, self._raised = self._raised, None
-        if raised is not None:
-            raise raised
-
-    def call(self, seen: RequestSeen) -> bool:
-        """Call the function, and return whether it succeeded; its error is kept for the test."""
-        assert callable(self.action)
-        try:
-            self.action(seen)
-        except Crashed:
-            raise
-        except BaseException as error:
-            # Of any kind: that of `pytest.fail` or `sys.exit` must not end the thread that serves all clients either.
-            logger.exception("the function of %r failed; its request loses its connection", self)
-            self._raised = self._raised or error
-            return False
-        return True
+        self.__exit__(None, None, None)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            # The error of the block goes first.
-            self._raised = None
-        self.remove()
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        raised = self._remove(self)
+        if raised is not None:
+            report({self: raised}, error)
 
     def __repr__(self) -> str:
         wanted = "".join(f", {name}={value!r}" for name, value in self._wanted.items())
@@ -305,6 +283,8 @@ class FaultInjector:
     def __init__(self, log: RequestLog, later: Callable[[float, Callable[[], None]], None]) -> None:
         self.log = log
         self.faults: tuple[Fault, ...] = ()
+        # The first error of each fault's function that no test has got yet; the fault may have been removed before.
+        self._raised: dict[Fault, BaseException] = {}
         self.recorder: Recorder | None = None
         self._later = later
 
@@ -312,8 +292,15 @@ class FaultInjector:
         """Add a fault; of several that match a request, the first one applies."""
         self.faults = (*self.faults, fault)
 
-    def remove(self, fault: Fault) -> None:
+    def remove(self, fault: Fault) -> BaseException | None:
+        """Remove a fault, and return the first error of its function, for the caller to raise."""
         self.faults = tuple(each for each in self.faults if each is not fault)
+        return self._raised.pop(fault, None)
+
+    def take_raised(self) -> dict[Fault, BaseException]:
+        """Return the first error of each fault's function, for the caller to raise."""
+        raised, self._raised = self._raised, {}
+        return raised
 
     def _matching(self, when: str, seen: RequestSeen) -> Fault | None:
         return next((fault for fault in self.faults if fault.applies_to(when, seen)), None)
@@ -328,7 +315,7 @@ class FaultInjector:
         if fault is None:
             handler(context)
         else:
-            _apply(fault, self._intercepted(context, seen, lambda: self._handle(context, handler)))
+            self._apply(fault, self._intercepted(context, seen, lambda: self._handle(context, handler)))
 
     def _handle(self, context: ApiCall[Any], handler: Callable[[ApiCall[Any]], None]) -> None:
         # Read again: the request may have been delayed.
@@ -343,7 +330,7 @@ class FaultInjector:
             self._send(context, seen, response)
             return
         request = self._intercepted(context, seen, lambda: self._send(context, seen, response))
-        context.broker.sync_queue.put(lambda _now_ms: _apply(fault, request))
+        context.broker.sync_queue.put(lambda _now_ms: self._apply(fault, request))
 
     @staticmethod
     def _send(context: RequestContext, seen: RequestSeen, response: Response | None) -> None:
@@ -390,7 +377,7 @@ class FaultInjector:
             return False
         # Earlier writes have to survive a crash that the fault may cause.
         sync()
-        _apply(
+        self._apply(
             fault,
             InterceptedRequest(
                 seen, write, answer, lambda: answer(_LOST), lambda: answer(_LOST), self._later, lambda _ms: None
@@ -398,25 +385,50 @@ class FaultInjector:
         )
         return True
 
+    def _apply(self, fault: Fault, request: InterceptedRequest) -> None:
+        match fault.action:
+            case Error(code=ErrorCode() as code):
+                request.refuse(code)
+            case Delay(seconds=seconds):
+                request.later(seconds, request.go_on)
+            case Drop():
+                request.lose()
+            case Disconnect():
+                request.cut()
+            case Hold(event=event) if not event.is_set():
+                request.later(_LOOK_AGAIN_S, lambda: self._apply(fault, request))
+            case Hold():
+                request.go_on()
+            case Throttle(seconds=seconds):
+                request.throttle(round(seconds * 1000))
+                request.go_on()
+            case _ if self._call(fault, request.seen):
+                request.go_on()
+            case _:
+                request.cut()
 
-def _apply(fault: Fault, request: InterceptedRequest) -> None:
-    match fault.action:
-        case Error(code=ErrorCode() as code):
-            request.refuse(code)
-        case Delay(seconds=seconds):
-            request.later(seconds, request.go_on)
-        case Drop():
-            request.lose()
-        case Disconnect():
-            request.cut()
-        case Hold(event=event) if not event.is_set():
-            request.later(_LOOK_AGAIN_S, lambda: _apply(fault, request))
-        case Hold():
-            request.go_on()
-        case Throttle(seconds=seconds):
-            request.throttle(round(seconds * 1000))
-            request.go_on()
-        case _ if fault.call(request.seen):
-            request.go_on()
-        case _:
-            request.cut()
+    def _call(self, fault: Fault, seen: RequestSeen) -> bool:
+        """Call the function of a fault, and return whether it succeeded; its error is kept for the test."""
+        assert callable(fault.action)
+        try:
+            fault.action(seen)
+        except Crashed:
+            raise
+        except BaseException as error:
+            # Of any kind: that of `pytest.fail` or `sys.exit` must not end the thread that serves all clients either.
+            logger.exception("the function of %r failed; its request loses its connection", fault)
+            self._raised.setdefault(fault, error)
+            return False
+        return True
+
+
+def report(raised: Mapping[Fault, BaseException], first: BaseException | None) -> None:
+    """Make the errors of functions notes of the error of their block, or else raise the first one with the others."""
+    in_block = first is not None
+    for fault, error in raised.items():
+        if first is None:
+            first = error
+        else:
+            first.add_note(f"the function of {fault!r} raised {error!r}")
+    if first is not None and not in_block:
+        raise first

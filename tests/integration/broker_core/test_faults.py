@@ -85,21 +85,58 @@ def test_block_ends_with_what_the_function_raised(kafka, client):
     assert kafka.topics == {"in": 2}
 
 
-def test_block_ends_with_its_own_error_before_that_of_the_function(kafka, client):
-    with pytest.raises(KeyError), kafka.fault(api="Metadata", action=_refuse) as fault:
-        client.post(m.MetadataRequest(topics=[]), 9)
-        kafka.wait_for(lambda: fault.hits)
+def _meet(kafka, *faults):
+    """Ask once for each fault, and wait until its function has ended."""
+    for _ in faults:
+        with RawClient(kafka.bootstrap_servers) as client:
+            client.post(m.MetadataRequest(topics=[]), 9)
+            assert client.is_closed_by_peer()
+    assert all(fault.hits for fault in faults)
+
+
+def test_block_ends_with_its_own_error_before_that_of_the_function(kafka):
+    with pytest.raises(KeyError) as raised, kafka.fault(api="Metadata", action=_refuse) as fault:
+        _meet(kafka, fault)
         raise KeyError
+    [note] = raised.value.__notes__
+    assert "function of <fault Metadata before" in note and "AssertionError('Metadata was not expected')" in note
     fault.remove()
 
 
 def test_broker_closes_with_what_a_function_raised():
     kafka = EmbeddedBroker()
+    with pytest.raises(AssertionError, match="Metadata was not expected") as raised, kafka:
+        _meet(kafka, *[kafka.fault(api="Metadata", action=each, times=1) for each in (_refuse, sys.exit)])
+    [note] = raised.value.__notes__
+    assert "raised SystemExit(" in note, "the error of the second fault"
+    kafka.close()
+
+
+def test_block_of_the_broker_ends_with_its_own_error():
+    with pytest.raises(KeyError) as raised, EmbeddedBroker() as kafka:
+        _meet(kafka, kafka.fault(api="Metadata", action=_refuse))
+        raise KeyError
+    [note] = raised.value.__notes__
+    assert "Metadata was not expected" in note
+
+
+@pytest.mark.parametrize("when", ["before", "after_apply"])
+def test_broker_closes_with_what_a_function_raised_after_its_block(when):
+    called, may_go = threading.Event(), threading.Event()
+
+    def refuse(seen):
+        called.set()
+        assert may_go.wait(30)
+        _refuse(seen)
+
+    kafka = EmbeddedBroker()
     with pytest.raises(AssertionError, match="Metadata was not expected"), kafka:
-        fault = kafka.fault(api="Metadata", action=_refuse)
         with RawClient(kafka.bootstrap_servers) as client:
-            client.post(m.MetadataRequest(topics=[]), 9)
-            kafka.wait_for(lambda: fault.hits)
+            with kafka.fault(api="Metadata", when=when, action=refuse):
+                client.post(m.MetadataRequest(topics=[]), 9)
+                assert called.wait(30)
+            may_go.set()
+            assert client.is_closed_by_peer()
     kafka.close()
 
 
