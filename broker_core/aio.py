@@ -293,8 +293,7 @@ class EmbeddedBroker(_Twin):
 
     async def close(self) -> None:
         """Stop the cluster and close its logs cleanly; no effect when it is not running."""
-        await self._threads.run(self._blocking.close)
-        self._threads.close()
+        await self.__aexit__(None, None, None)
 
     @property
     def clock(self) -> ClockHandle:
@@ -333,5 +332,8 @@ class EmbeddedBroker(_Twin):
             await self.close()
             raise
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, *error: Any) -> None:
+        try:
+            await self._threads.run(self._blocking.__exit__, *error)
+        finally:
+            self._threads.close()

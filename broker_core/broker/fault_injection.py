@@ -417,9 +417,18 @@ class FaultInjector:
         except BaseException as error:
             # Of any kind: that of `pytest.fail` or `sys.exit` must not end the thread that serves all clients either.
             logger.exception("the function of %r failed; its request loses its connection", fault)
-            self._raised.setdefault(fault, error)
+            self._raised.setdefault(fault, _raisable(error))
             return False
         return True
+
+
+def _raisable(error: BaseException) -> BaseException:
+    """Return an error for the test; a future, and so an `await`, cannot raise StopIteration."""
+    if not isinstance(error, StopIteration):
+        return error
+    raisable = RuntimeError("the function of a fault raised StopIteration")
+    raisable.__cause__ = error
+    return raisable
 
 
 def report(raised: Mapping[Fault, BaseException], first: BaseException | None) -> None:

@@ -15,6 +15,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 import broker_core
 from broker_core import aio
 from broker_core.aio import EmbeddedBroker
+from broker_core.wire import messages as m
+from tests.support.raw_client import RawClient
 
 pytestmark = pytest.mark.aiokafka
 
@@ -53,6 +55,38 @@ def test_records_groups_and_state_with_aiokafka():
             assert (await kafka.metrics) is not None
 
     run(program())
+
+
+def ask_and_lose_the_connection(kafka: EmbeddedBroker) -> None:
+    with RawClient(kafka.bootstrap_servers) as client:
+        client.post(m.MetadataRequest(topics=[]), 9)
+        assert client.is_closed_by_peer()
+
+
+def test_close_raises_what_a_function_raised_and_ends_the_threads():
+    async def program() -> None:
+        kafka = await EmbeddedBroker().start()
+        kafka.fault(api="Metadata", action=lambda _: next(iter(())))
+        await asyncio.to_thread(ask_and_lose_the_connection, kafka)
+        with pytest.raises(RuntimeError, match="raised StopIteration"):
+            await kafka.close()
+        assert kafka._threads._executor is None
+
+    run(program())
+
+
+@pytest.mark.parametrize("kind", [EmbeddedBroker, broker_core.EmbeddedBroker])
+def test_block_ends_with_its_own_error_before_that_of_a_function(kind):
+    async def program() -> None:
+        async with kind() as kafka:
+            kafka.fault(api="Metadata", action=lambda _: pytest.fail("not expected"))
+            await asyncio.to_thread(ask_and_lose_the_connection, kafka)
+            raise KeyError
+
+    with pytest.raises(KeyError) as raised:
+        run(program())
+    [note] = raised.value.__notes__
+    assert "not expected" in note
 
 
 def test_the_examples_of_the_docstrings_run():
