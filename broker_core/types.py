@@ -4,12 +4,15 @@ Also `counted`, for the messages of both packages, and checks of arguments whose
 call.
 """
 
+import inspect
 import math
 from collections.abc import Sequence
 from enum import IntEnum
 from functools import lru_cache
 from numbers import Integral, Real
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+T = TypeVar("T")
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
@@ -163,6 +166,15 @@ def check_number(name: str, value: object) -> None:
         raise TypeError(f"{name}={value!r}; expected a number as int or float")
     if not isinstance(value, Integral) and not math.isfinite(value):
         raise ValueError(f"{name}={value!r}; expected a finite number")
+
+
+def at_once(result: T, message: str) -> T:
+    """Return a result that is there; raise TypeError with the message for one that has to be awaited."""
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError(message)
+    return result
 
 
 def address_text(host: str, port: int) -> str:

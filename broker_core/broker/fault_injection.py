@@ -15,7 +15,7 @@ from broker_core.broker.apis import APIS, check_api
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.broker.request_log import RequestLog, RequestSeen, is_refusal
 from broker_core.errors import ErrorCode
-from broker_core.types import Frame, check_number, check_text, check_whole, counted
+from broker_core.types import Frame, at_once, check_number, check_text, check_whole, counted
 from broker_core.wire.api_names import ApiName
 from broker_core.wire.error_responses import error_response
 from broker_core.wire.framing import Request, Response
@@ -411,7 +411,7 @@ class FaultInjector:
         """Call the function of a fault, and return whether it succeeded; its error is kept for the test."""
         assert callable(fault.action)
         try:
-            fault.action(seen)
+            at_once(fault.action(seen), f"action={fault.action!r} returned an awaitable, which is never awaited")
         except Crashed:
             raise
         except BaseException as error:

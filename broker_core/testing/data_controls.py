@@ -1,6 +1,5 @@
 """The methods of `EmbeddedBroker` for records, groups and snapshots, and the lists of records that they return."""
 
-import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from broker_core.types import (
     IsolationLevel,
     ProducerIdentity,
     TopicPartition,
+    at_once,
     check_number,
     check_text,
     check_whole,
@@ -357,20 +357,15 @@ class DataControls(InspectionControls):
             raise TypeError(f"the condition is {condition!r}; expected a function, such as `lambda: kafka.topics`")
         check_number("timeout", timeout)
         return wait_until(
-            lambda: _at_once(condition()),
+            # Otherwise an awaitable would always be true.
+            lambda: at_once(
+                condition(),
+                "the condition returns an awaitable; await `wait_for` of broker_core.aio, which awaits it",
+            ),
             bool,
             timeout,
             lambda found: f"condition not met within {timeout} s (last value: {found!r})",
         )
-
-
-def _at_once(result: T) -> T:
-    """Return a result that is there; raise TypeError for one that has to be awaited, which would always be true."""
-    if inspect.isawaitable(result):
-        if inspect.iscoroutine(result):
-            result.close()
-        raise TypeError("the condition returns an awaitable; await `wait_for` of broker_core.aio, which awaits it")
-    return result
 
 
 def _checked_partition(partition: object) -> int | None:

@@ -140,6 +140,12 @@ def test_broker_closes_with_what_a_function_raised_after_its_block(when):
     kafka.close()
 
 
+def test_function_that_returns_an_awaitable_has_failed(kafka):
+    with pytest.raises(TypeError, match="action=.* returned an awaitable, which is never awaited"):
+        with kafka.fault(api="Metadata", action=lambda seen: _later(seen)) as fault:
+            _meet(kafka, fault)
+
+
 # Between prepare and the markers
 
 
