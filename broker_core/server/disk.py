@@ -28,8 +28,6 @@ _LOCK_FILE = ".lock"
 _SYNC_THREADS = 8
 # A sync of less takes about as long as passing it to a thread and back.
 _MIN_OVERLAPPING_BYTES = 256 * 1024
-# A sync that has begun has a descriptor in addition to the pool's, and a process may have 1,024, or 256 on macOS.
-_MAX_OVERLAPPING_FILES = 64
 _MAX_OPEN_FILES = 512
 
 _sync_descriptor: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
@@ -243,7 +241,8 @@ class DiskStorage:
 
     def start_syncs(self, files: Sequence[File], size_bytes: int, ended: Callable[[], None]) -> Pending | None:
         """Sync a few bytes, or many files, at once, others in threads; return None if that is done."""
-        if size_bytes < _MIN_OVERLAPPING_BYTES or len(files) > _MAX_OVERLAPPING_FILES:
+        # A sync that has begun has a descriptor in addition to the pool's.
+        if size_bytes < _MIN_OVERLAPPING_BYTES or len(files) > self._max_open_files // 8:
             self.sync_all([file.sync for file in files])
             return None
         pending = self._threads().submit(self.sync_all, [file.begin_sync() for file in files])

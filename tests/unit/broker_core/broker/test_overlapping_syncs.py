@@ -155,7 +155,7 @@ def test_small_syncs_on_a_disk_run_at_once_and_large_ones_in_a_thread(tmp_path):
 
 @pytest.mark.parametrize("size_bytes", [1, disk._MIN_OVERLAPPING_BYTES])
 def test_syncs_of_many_files_do_not_all_have_a_descriptor_at_the_same_time(tmp_path, size_bytes):
-    storage = DiskStorage(tmp_path)
+    storage = DiskStorage(tmp_path, max_open_files=64)
     lock, begun, most = threading.Lock(), 0, 0
 
     class CountedFile(DiskFile):
@@ -174,7 +174,7 @@ def test_syncs_of_many_files_do_not_all_have_a_descriptor_at_the_same_time(tmp_p
 
             return end
 
-    files = [CountedFile(storage, str(tmp_path / str(number))) for number in range(disk._MAX_OVERLAPPING_FILES + 1)]
+    files = [CountedFile(storage, str(tmp_path / str(number))) for number in range(64 // 8 + 1)]
     for file in files:
         file.create()
     assert storage.start_syncs(files, size_bytes, lambda: None) is None
