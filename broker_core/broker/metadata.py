@@ -255,7 +255,9 @@ class ClusterMetadata:
         """
         old = self.leadership(topic_partition)
         if leader not in self.running_ids:
-            why = f"broker {leader} does not run" if leader in self.broker_ids else f"there is no broker {leader}"
+            why = f"there is no broker {leader}"
+            if leader in self.broker_ids:
+                why = f"broker {leader} does not run: start it, `kafka.broker({leader}).start()`, or use another broker"
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, why)
         return self.change_partition(topic_partition, old.led_by(leader))
 

@@ -212,7 +212,7 @@ class ClusterControls:
 
         Broker ids count from `node.id`, which is 1 unless set. A move to the broker that already leads begins a new
         leader epoch too. A broker that is no replica becomes one, in place of the old leader. Raises `KafkaError` for
-        a partition or broker that does not exist.
+        a partition that does not exist, and for a broker that does not exist or does not run.
         """
         place, broker = _place(topic_partition), check_whole("broker", broker)
         self._call(lambda cluster: cluster.controller.move_leader(place, broker))

@@ -69,7 +69,7 @@ def test_move_from_a_fault_action_is_immediate_without_deadlock(kafka: EmbeddedB
 def test_move_to_a_broker_that_is_stopped_says_so() -> None:
     with EmbeddedBroker(brokers=2, topics={"t": 1}, listeners={}) as kafka:
         kafka.broker(2).stop()
-        with pytest.raises(KafkaError, match="BROKER_NOT_AVAILABLE: broker 2 does not run"):
+        with pytest.raises(KafkaError, match=r"broker 2 does not run: .*kafka\.broker\(2\)\.start\(\).*another broker"):
             kafka.move_leader(("t", 0), 2)
-        with pytest.raises(KafkaError, match="BROKER_NOT_AVAILABLE: broker 2 does not run"):
+        with pytest.raises(KafkaError, match=r"broker 2 does not run: .*kafka\.broker\(2\)\.start\(\).*another broker"):
             kafka.move_coordinator(2, group="some")
