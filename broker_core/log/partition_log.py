@@ -260,7 +260,10 @@ class PartitionLog(TrimmedLog):
         return self.segments.active.file
 
     def closing_steps(self, now_ms: int) -> Iterator[Syncs]:
-        """Sync everything, and write a snapshot at the log end offset, so that an open of the files replays nothing."""
+        """Sync everything, and write a snapshot at the log end offset, so that an open of the files replays nothing.
+
+        Yield what has to be synced before each next step (see `run_steps`).
+        """
         self.producer_state.expire(now_ms, self._producer_expiration_ms)
         if self.segments.size_bytes and (self.unsynced_bytes or self.log_end_offset not in self.snapshots.offsets):
             yield from self.snapshot_steps()

@@ -137,7 +137,8 @@ class LogState:
     def snapshot_steps(self) -> Iterator[Syncs]:
         """Make everything durable, then write a snapshot at the log end offset.
 
-        The order matters: a snapshot must not include batches or index entries that a crash could still remove.
+        Yield what has to be synced before each next step (see `run_steps`). The order matters: a snapshot must not
+        include batches or index entries that a crash could still remove.
         """
         yield self.segments.active.finished()
         self.unsynced_bytes = 0

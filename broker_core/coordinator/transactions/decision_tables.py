@@ -2,7 +2,7 @@
 
 Each table gives one verdict for every stored state and every fact of a request: the error to answer or, without
 an error, the next state, the image to record and the identity to answer. Rows of an ordered table are in the
-order in which Kafka evaluates its conditions.
+order in which Kafka evaluates its conditions. END_V2 is different: it lists what is not fenced first.
 """
 
 from collections.abc import Hashable
