@@ -173,16 +173,21 @@ _Ongoing: TypeAlias = m.ListPartitionReassignmentsResponse.OngoingTopicReassignm
 
 
 def elect(context: ApiCall[m.ElectLeadersRequest]) -> m.ApiMessage:
-    body, asked, refused = context.body, context.body, None
+    body = context.body
+    refused = None
     try:
         require(context, Operation.ALTER, ResourceType.CLUSTER)
         if body.election_type not in (_PREFERRED, _UNCLEAN):
             raise invalid_request(f"Unknown election type {body.election_type}")
     except KafkaError as error:
         refused = error
+    asked = body
     if body.topic_partitions is None:
-        form, topics = m.ElectLeadersRequest.TopicPartitions, {} if refused else context.broker.metadata.topics
-        every = [form(topic=name, partitions=list(range(len(each.partitions)))) for name, each in topics.items()]
+        topics = {} if refused else context.broker.metadata.topics
+        every = [
+            m.ElectLeadersRequest.TopicPartitions(topic=name, partitions=list(range(len(each.partitions))))
+            for name, each in topics.items()
+        ]
         asked = m.ElectLeadersRequest(topic_partitions=every)
 
     def step(topic: m.ElectLeadersRequest.TopicPartitions, index: int) -> Fields:

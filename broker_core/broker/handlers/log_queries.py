@@ -57,11 +57,14 @@ def list_offsets(context: ApiCall[m.ListOffsetsRequest]) -> m.ApiMessage:
 
 def _merged(body: m.ListOffsetsRequest | m.DeleteRecordsRequest) -> m.ApiMessage:
     """Return a request as Kafka reads it: a topic once if it has partitions, and each of them with its last entry."""
-    found: dict[str, tuple[Any, dict[int, Any]]] = {}
+    found: dict[str, dict[int, Any]] = {}
     for topic in body.topics:
         for entry in topic.partitions:
-            found.setdefault(topic.name, (type(topic), {}))[1][entry.partition_index] = entry
-    return type(body)(topics=[form(name=name, partitions=[*each.values()]) for name, (form, each) in found.items()])
+            entries = found.setdefault(topic.name, {})
+            entries[entry.partition_index] = entry
+    form: Any = type(body.topics[0]) if body.topics else None
+    topics = [form(name=name, partitions=[*entries.values()]) for name, entries in found.items()]
+    return type(body)(topics=topics)
 
 
 def _find_offset(context: ApiCall[m.ListOffsetsRequest], topic: str, entry: _WantedOffset) -> _Found:
