@@ -49,7 +49,7 @@ class BrokerClient:
         self._connected = False
         # The brokers that left a request unanswered since the last metadata response: they may have moved.
         self._doubted: set[int] = set()
-        # Brokers that have said nothing since then: what any broker can answer is asked of the others first.
+        # Brokers that have said nothing since then: requests that any broker can answer go to the others first.
         self._silent: set[int | str | None] = set()
         # As old as the transport: a cluster that is connected to later may have been set up again.
         self.features = FinalizedFeatures(runtime.clock)
