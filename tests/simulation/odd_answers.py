@@ -21,42 +21,32 @@ _READ: Final = f"{_MOVED} UNKNOWN_LEADER_EPOCH FENCED_LEADER_EPOCH UNKNOWN_SERVE
 _COORDINATED: Final = "COORDINATOR_NOT_AVAILABLE NOT_COORDINATOR COORDINATOR_LOAD_IN_PROGRESS UNKNOWN_SERVER_ERROR "
 _ENDED: Final = f"{_COORDINATED} CONCURRENT_TRANSACTIONS "
 _TXN: Final = f"{_ENDED} INVALID_PRODUCER_EPOCH PRODUCER_FENCED INVALID_TXN_STATE INVALID_PRODUCER_ID_MAPPING "
-# The error codes of each API, by the list that they are in; "" is the whole answer.
+# The error codes of each API, by the list that they are in; without one, of the whole answer.
 CODES: Final = {
-    "Produce": {
-        "partition_responses": f"{_TXN} {_MOVED} CORRUPT_MESSAGE REQUEST_TIMED_OUT NOT_ENOUGH_REPLICAS "
-        "UNKNOWN_TOPIC_ID NOT_ENOUGH_REPLICAS_AFTER_APPEND OUT_OF_ORDER_SEQUENCE_NUMBER "
-        "UNKNOWN_PRODUCER_ID NETWORK_EXCEPTION TRANSACTION_ABORTABLE"
-    },
-    "Fetch": {
-        "": "UNKNOWN_SERVER_ERROR UNKNOWN_TOPIC_ID",
-        "partitions": f"{_READ} OFFSET_OUT_OF_RANGE UNKNOWN_TOPIC_ID INCONSISTENT_TOPIC_ID REPLICA_NOT_AVAILABLE",
-    },
-    "ListOffsets": {"partitions": f"{_READ} REPLICA_NOT_AVAILABLE REQUEST_TIMED_OUT"},
-    "Metadata": {
-        "": "REBOOTSTRAP_REQUIRED",
-        "topics": "UNKNOWN_TOPIC_OR_PARTITION LEADER_NOT_AVAILABLE",
-        "partitions": "LEADER_NOT_AVAILABLE LISTENER_NOT_FOUND REPLICA_NOT_AVAILABLE",
-    },
-    "OffsetFetch": {
-        "groups": f"{_COORDINATED} ",
-        "partitions": "UNSTABLE_OFFSET_COMMIT UNKNOWN_TOPIC_OR_PARTITION",
-    },
-    "FindCoordinator": {"coordinators": f"{_COORDINATED} REQUEST_TIMED_OUT"},
-    "ApiVersions": {"": "UNKNOWN_SERVER_ERROR UNSUPPORTED_VERSION"},
-    "CreateTopics": {"topics": "NOT_CONTROLLER REQUEST_TIMED_OUT TOPIC_ALREADY_EXISTS UNKNOWN_SERVER_ERROR"},
-    "InitProducerId": {"": f"{_ENDED} PRODUCER_FENCED REQUEST_TIMED_OUT TRANSACTION_ABORTABLE"},
-    "OffsetForLeaderEpoch": {"partitions": _READ},
-    "AddPartitionsToTxn": {
-        "results_by_partition": f"{_TXN} OPERATION_NOT_ATTEMPTED UNKNOWN_TOPIC_OR_PARTITION TRANSACTION_ABORTABLE"
-    },
-    "EndTxn": {"": f"{_TXN} REQUEST_TIMED_OUT TRANSACTION_ABORTABLE UNKNOWN_PRODUCER_ID"},
-    "TxnOffsetCommit": {"partitions": f"{_TXN} REQUEST_TIMED_OUT UNKNOWN_TOPIC_OR_PARTITION TRANSACTION_ABORTABLE"},
-    "DescribeConfigs": {"results": "UNKNOWN_SERVER_ERROR REQUEST_TIMED_OUT CLUSTER_AUTHORIZATION_FAILED"},
-    "DescribeProducers": {"partitions": f"{_MOVED} UNKNOWN_SERVER_ERROR"},
-    "DescribeTransactions": {"transaction_states": _COORDINATED},
-    "ListTransactions": {"": _COORDINATED},
-    "WriteTxnMarkers": {"partitions": _MOVED},
+    "Produce.partition_responses": f"{_TXN} {_MOVED} CORRUPT_MESSAGE REQUEST_TIMED_OUT NOT_ENOUGH_REPLICAS "
+    "UNKNOWN_TOPIC_ID NOT_ENOUGH_REPLICAS_AFTER_APPEND OUT_OF_ORDER_SEQUENCE_NUMBER UNKNOWN_PRODUCER_ID "
+    "NETWORK_EXCEPTION TRANSACTION_ABORTABLE",
+    "Fetch.": "UNKNOWN_SERVER_ERROR UNKNOWN_TOPIC_ID",
+    "Fetch.partitions": f"{_READ} OFFSET_OUT_OF_RANGE UNKNOWN_TOPIC_ID INCONSISTENT_TOPIC_ID REPLICA_NOT_AVAILABLE",
+    "ListOffsets.partitions": f"{_READ} REPLICA_NOT_AVAILABLE REQUEST_TIMED_OUT",
+    "Metadata.": "REBOOTSTRAP_REQUIRED",
+    "Metadata.topics": "UNKNOWN_TOPIC_OR_PARTITION LEADER_NOT_AVAILABLE",
+    "Metadata.partitions": "LEADER_NOT_AVAILABLE LISTENER_NOT_FOUND REPLICA_NOT_AVAILABLE",
+    "OffsetFetch.groups": _COORDINATED,
+    "OffsetFetch.partitions": "UNSTABLE_OFFSET_COMMIT UNKNOWN_TOPIC_OR_PARTITION",
+    "FindCoordinator.coordinators": f"{_COORDINATED} REQUEST_TIMED_OUT",
+    "ApiVersions.": "UNKNOWN_SERVER_ERROR UNSUPPORTED_VERSION",
+    "CreateTopics.topics": "NOT_CONTROLLER REQUEST_TIMED_OUT TOPIC_ALREADY_EXISTS UNKNOWN_SERVER_ERROR",
+    "InitProducerId.": f"{_ENDED} PRODUCER_FENCED REQUEST_TIMED_OUT TRANSACTION_ABORTABLE",
+    "OffsetForLeaderEpoch.partitions": _READ,
+    "AddPartitionsToTxn.results_by_partition": f"{_TXN} OPERATION_NOT_ATTEMPTED UNKNOWN_TOPIC_OR_PARTITION "
+    "TRANSACTION_ABORTABLE",
+    "EndTxn.": f"{_TXN} REQUEST_TIMED_OUT TRANSACTION_ABORTABLE UNKNOWN_PRODUCER_ID",
+    "TxnOffsetCommit.partitions": f"{_TXN} REQUEST_TIMED_OUT UNKNOWN_TOPIC_OR_PARTITION TRANSACTION_ABORTABLE",
+    "DescribeConfigs.results": "UNKNOWN_SERVER_ERROR REQUEST_TIMED_OUT CLUSTER_AUTHORIZATION_FAILED",
+    "DescribeProducers.partitions": f"{_MOVED} UNKNOWN_SERVER_ERROR",
+    "DescribeTransactions.transaction_states": _COORDINATED,
+    "ListTransactions.": _COORDINATED,
 }
 _NAMES: Final = ("name", "topic", "key", "transactional_id", "resource_name", "group_id")
 _NUMBERS: Final = ("partition_index", "partition", "index")
@@ -69,32 +59,24 @@ _FACTS_OF: Final = {
     "ApiVersions": {"finalized_features"},
 }
 # Other values of a field: what no leader, no epoch and no id look like, and those of a broker that lags behind.
-_VALUES: Final[dict[str, Callable[[Any], list[Any]]]] = {
-    "leader_id": lambda _: [-1, 99],
-    "leader_epoch": lambda known: [known - 1] if known >= 0 else [],
-    "isr_nodes": lambda _: [[]],
-    "replica_nodes": lambda _: [[]],
-    "topic_id": lambda known: [UUID(int=0)] if known else [],
-    "controller_id": lambda _: [-1],
-    "base_offset": lambda _: [-1],
-    "offset": lambda _: [-1],
-    "high_watermark": lambda _: [-1],
-    "last_stable_offset": lambda _: [-1],
-    "end_offset": lambda _: [],
-    "records": lambda _: [b""],
-    "max_version": lambda _: [0],
-    "finalized_features_epoch": lambda _: [-1],
-    "committed_leader_epoch": lambda _: [-1],
+_VALUES: Final[dict[str, list[Any]]] = {
+    "leader_id": [-1, 99],
+    "isr_nodes": [[]],
+    "replica_nodes": [[]],
+    "topic_id": [UUID(int=0)],
+    "records": [b""],
+    "max_version": [0],
+    **{each: [-1] for each in ("base_offset", "offset", "high_watermark", "last_stable_offset")},
 }
 
 
 class Oddity(NamedTuple):
-    """A change of one answer, the n-th to requests of an API (0, 1, ...); or of all for some seconds from there on."""
+    """A change of one answer, the n-th to requests of an API (0, 1, ...); or of all from there on, if it lasts."""
 
     api: str
     nth: int
     change: str
-    lasts_seconds: float = 0.0
+    lasts: bool = False
 
 
 def never(_: Collection[str]) -> None:
@@ -105,7 +87,7 @@ def never(_: Collection[str]) -> None:
 class OddAnswers:
     """The answers that the clients of one world get, and what becomes of them."""
 
-    def __init__(self, now_us: Callable[[], int]) -> None:
+    def __init__(self) -> None:
         self.planned: Oddity | None = None
         # What could have been changed, by API and number, for a search to choose from.
         self.seen: dict[tuple[str, int], list[str]] | None = None
@@ -113,13 +95,11 @@ class OddAnswers:
         self.choose: Callable[[Collection[str]], str | None] = never
         self.done = 0
         self._counts: Counter[str] = Counter()
-        self._now_us = now_us
-        self._until_us: float | None = None
 
     def begin(self, planned: Oddity | None) -> None:
         """Count answers from now on, and change one as planned; without a plan, collect what could be changed."""
         self.planned, self.seen = planned, {} if planned is None else None
-        self.done, self._until_us = 0, None
+        self.done = 0
         self._counts.clear()
 
     def received(self, request: Any, version: int, frame: bytes) -> bytes:
@@ -144,7 +124,7 @@ class OddAnswers:
         if self.seen is not None:
             self.seen[api, nth] = list(possible)
         chosen = self.choose(possible)
-        if wanted is not None and self._is_due(wanted, nth):
+        if wanted is not None and (nth == wanted.nth or (wanted.lasts and nth > wanted.nth)):
             chosen = wanted.change
         if chosen not in possible:
             return frame
@@ -153,11 +133,6 @@ class OddAnswers:
         # That an API is not served at this version is said in the oldest one.
         is_old = api == "ApiVersions" and body.error_code
         return frame[:start] + bytes(body.encode(version=0 if is_old else version))
-
-    def _is_due(self, wanted: Oddity, nth: int) -> bool:
-        if nth == wanted.nth:
-            self._until_us = self._now_us() + wanted.lasts_seconds * 1e6
-        return nth == wanted.nth or (self._until_us is not None and self._now_us() < self._until_us)
 
 
 class _Kind(NamedTuple):
@@ -175,12 +150,14 @@ def _changes(kind: _Kind, part: Any, path: str = "", level: str = "") -> Iterato
             continue
         name, value = field.name, getattr(part, field.name)
         if name == "error_code":
-            for code in CODES.get(kind.api, {}).get(level, "").split():
+            for code in CODES.get(f"{kind.api}.{level}", "").split():
                 yield f"{path}{code}", partial(_refuse, part, kind.version, ErrorCode[code])
         if name == "brokers" and kind.api == "Metadata":
             for code in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.REQUEST_TIMED_OUT):
                 yield f"all {code.name}", partial(_refuse_all, part, kind.version, code)
-        values = list(_VALUES[name](value)) if name in _VALUES else []
+        values = [each for each in _VALUES.get(name, ()) if each != value]
+        if name == "leader_epoch" and value >= 0:
+            values.append(value - 1)
         if field.nullable_for_version_q(kind.version) and value is not None and name not in kind.facts:
             values.append(None)
         for other in values:

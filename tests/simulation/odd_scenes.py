@@ -121,19 +121,14 @@ _UNKNOWN = "unknown"
 Said = dict[str, str]
 
 
-def _hanging(client: KafkaClient) -> Said:
+def _transactions(client: KafkaClient) -> Said:
+    """Return the states and verdicts of transactions, and whether the client sees all of them."""
     unreadable: dict[TopicPartition, str] = {}
     found = find_open(client, partitions_of(client, all_topics(client)), unreadable=unreadable)
     said = {str(place): _UNKNOWN for place in unreadable}
-    return said | {str(each.transaction.topic_partition): each.verdict.value for each in found}
-
-
-def _listed(client: KafkaClient) -> Said:
-    return {each.transactional_id: each.state for each in list_transactions(client)}
-
-
-def _rights(client: KafkaClient) -> Said:
-    return {"topics": str(sees_every_topic(client)), "ids": str(sees_every_id(client))}
+    said |= {str(each.transaction.topic_partition): each.verdict.value for each in found}
+    said |= {each.transactional_id: each.state for each in list_transactions(client)}
+    return said | {"topics": str(sees_every_topic(client)), "ids": str(sees_every_id(client))}
 
 
 def _decisions(client: KafkaClient) -> Said:
@@ -152,9 +147,7 @@ def _doctor(client: KafkaClient) -> Said:
 
 
 COMMANDS: dict[str, Callable[[KafkaClient], Said]] = {
-    "find-hanging": _hanging,
-    "list": _listed,
-    "rights": _rights,
+    "transactions": _transactions,
     "decisions": _decisions,
     "doctor": _doctor,
 }

@@ -90,7 +90,7 @@ class World:
         self.shares = ShareWatch(self.problems)
         self.death = DecidedDeath(self)
         self.outages = Outages(self)
-        self.odd_answers = OddAnswers(lambda: self.scheduler.now_us)
+        self.odd_answers = OddAnswers()
         self.processes = SinkProcesses(self)
         self.actors: dict[str, Any] = {}
         self._owners: dict[str, int] = {}
