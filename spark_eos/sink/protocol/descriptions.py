@@ -61,6 +61,10 @@ def why_earlier(transaction: OpenTransaction, description: Description) -> str |
     return EARLIER.get((description.state, transaction.transaction_version >= 2))
 
 
+def time_left_ms(description: Description, now_ms: int) -> int:
+    return description.started_at_ms + description.timeout_ms - now_ms
+
+
 async def describe_prepared(
     transactions: Collection[PreparedTransaction], now_ms: int, *, leave_out: bool = False
 ) -> Mapping[str, Description]:

@@ -11,8 +11,7 @@ from spark_eos.sink.decision import Decision
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol.action_table import Fate, SettlementAction, action_for
 from spark_eos.sink.protocol.asks import Now
-from spark_eos.sink.protocol.descriptions import describe_prepared
-from spark_eos.sink.protocol.verification import time_left_ms
+from spark_eos.sink.protocol.descriptions import describe_prepared, time_left_ms
 
 # For which ends are repeated by default.
 _LONGEST_MS: Final = 60_000

@@ -11,7 +11,7 @@ from spark_eos.sink.naming import run_again
 from spark_eos.sink.prepared import PreparedTransaction, ids_of_topics
 from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.asks import Gauge, LostRanges, Now, ReplacedTopics, info, warn
-from spark_eos.sink.protocol.descriptions import describe_prepared
+from spark_eos.sink.protocol.descriptions import describe_prepared, time_left_ms
 from spark_eos.sink.protocol.orphan_sweep import run_of
 from spark_eos.sink.protocol.rerun_checks import written_name
 
@@ -201,7 +201,3 @@ def decide_until_ms(prepared: Sequence[PreparedTransaction], now_ms: int) -> int
     """Return until when a micro-batch may be decided, based on its tasks; `verify` has the final result."""
     ends = [t.started_at_ms + t.timeout_ms - margin_ms(t.timeout_ms) for t in prepared]
     return min(ends, default=now_ms + _WITHOUT_ROWS_MS)
-
-
-def time_left_ms(description: Description, now_ms: int) -> int:
-    return description.started_at_ms + description.timeout_ms - now_ms
