@@ -193,6 +193,9 @@ class ActedReader(Acted):
                 self.options.pop(name, None)
                 if self.random.random() < 0.4:
                     self.options[name] = str(self.random.choice((1, 3, 10)))
+            if int(self.options.get("minOffsetsPerTrigger", 0)) > int(self.options.get("maxOffsetsPerTrigger", 99)):
+                # The source refuses it.
+                del self.options["minOffsetsPerTrigger"]
             self.options |= {"minPartitions": str(self.random.choice((1, 4, 9))), "maxTriggerDelay": "20s"}
         if self.happens("start"):
             self.options["startingOffsets"] = self.random.choice(("earliest", "latest"))
