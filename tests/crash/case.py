@@ -3,6 +3,7 @@
 It reads files, or a topic (`feed`) through our source.
 """
 
+import json
 import os
 import uuid
 from collections import Counter
@@ -86,6 +87,16 @@ class Case:
         """Return the lines of one micro-batch."""
         keys = [f"{self.prefix}.{micro_batch}.{line}" for line in range(LINES)]
         return [f"{key} {'x' * (LINE_BYTES - len(key))}" for key in keys]
+
+    def last_inputs(self) -> dict[int, int]:
+        """Return the last input of each micro-batch. They have one each, with one exception.
+
+        The file source logs the files that it has found before Spark logs the micro-batch. Killed between, it reads
+        them together with the next one.
+        """
+        logged = [each for each in (self.checkpoint / "offsets").glob("[0-9]*") if each.name.isdigit()]
+        ends = {int(each.name): json.loads(each.read_text().splitlines()[-1]) for each in logged}
+        return {number: int(end.get("logOffset", number)) for number, end in ends.items()}
 
     def add_micro_batch(self) -> None:
         """Add input for one more micro-batch of an endless query."""

@@ -85,6 +85,15 @@ def test_verifier_detects_wrong_output(here: World, lines: Callable[[Case], list
     assert found == [] if verdict is None else (len(found) == 1 and verdict in found[0])
 
 
+def test_inputs_that_spark_read_together_may_alternate(here: World) -> None:
+    case = here.new_case()
+    _write(here.broker.address, case, _all(case)[::-1])
+    _decide(here, case)
+    (case.checkpoint / "offsets").mkdir(parents=True)
+    (case.checkpoint / "offsets" / "0").write_text('v1\n{}\n{"logOffset":1}')
+    assert here.judge([case]) == []
+
+
 def test_verifier_detects_undecided_rows(here: World) -> None:
     case = here.new_case()
     _write(here.broker.address, case, _all(case))

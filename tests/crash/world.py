@@ -140,7 +140,12 @@ class World:
         """Return what is wrong in the cases' topics."""
         self.end_left_hanging()
         self.was_killed = False
-        queries = {case.topic: Query(case.expected, case.more_options["decisionTopic"], case.feed) for case in cases}
+        queries = {
+            case.topic: Query(
+                case.expected, case.more_options["decisionTopic"], case.feed, sorted(case.last_inputs().values())
+            )
+            for case in cases
+        }
         return judge(self.broker.address, queries, PARTITIONS)
 
 
