@@ -4,8 +4,8 @@ A client is used by one process and one thread at a time and connects at first u
 that needs leaders requests and keeps them. The look-ups of topics and coordinators are repeated until their deadline.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from kafka.protocol.metadata import FindCoordinatorRequest
 
@@ -40,9 +40,15 @@ from spark_eos.options.client import ClientOptions
 from spark_eos.runtime import REAL, Clock, Runtime
 
 if TYPE_CHECKING:
+    from kafka.protocol.api_message import ApiRequest
+
     # A process that plans a write has a client and no batches.
     from spark_eos.codec.encoded_batch import EncodedBatch
 
+ResponseT = TypeVar("ResponseT")
+
+# A list of topics may be long.
+_COMPARED: Final = 2
 # The setting may be raised while a query runs; it costs one refused batch to find out.
 _LIMITS_KEPT_SECONDS: Final = 600.0
 # Short, because no transaction has to wait for it.
@@ -295,3 +301,17 @@ class KafkaClient(BrokerClient):
         """Return the last known level, without a request: for ending transactions, which must not wait."""
         self._ensure_connected(self.deadline(timeout_ms))
         return self.features.transaction_version
+
+
+def answers_to_compare(client: KafkaClient, make: "Callable[[], ApiRequest[ResponseT]]") -> "list[ResponseT]":
+    """Ask two brokers what one has answered before, and return their responses.
+
+    At least one of the two is another broker. There are none in a cluster of one broker, or if none responds soon.
+    """
+    brokers = [each.node_id for each in client.brokers()]
+    if len(brokers) < 2:
+        return []
+    client.runtime.random.shuffle(brokers)
+    requests = [(each, make()) for each in brokers[:_COMPARED]]
+    answers = client.send_all(requests, timeout_ms=MISSING_TOPIC_GRACE_SECONDS * 1_000)
+    return [each for each in answers if not isinstance(each, EosKafkaError)]

@@ -28,8 +28,6 @@ HIDDEN_TOPIC: Final = (
     "Correct the topic name or the partition number. A topic is also hidden from a principal without rights on it: "
     "Grant the principal READ on the topic"
 )
-# Of a cluster's topics: at least one of two brokers is not the one that has answered. A list may be long.
-LISTS_COMPARED: Final = 2
 # Longer than anything needs; topics come and go while a query runs, and must not be kept forever.
 _LONGEST_USE_SECONDS: Final = 300.0
 # How old the last response may be when a transaction begins: one small request in that time for each client, whatever

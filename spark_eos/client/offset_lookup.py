@@ -17,8 +17,8 @@ from kafka.protocol.consumer import (
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition, counted
 from spark_eos.client.absence import Word, word_of
-from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import LISTS_COMPARED, MISSING_TOPIC_GRACE_SECONDS, Doubt, TopicMetadata, grouped
+from spark_eos.client.kafka_client import KafkaClient, answers_to_compare
+from spark_eos.client.metadata import Doubt, TopicMetadata, grouped
 from spark_eos.client.response_decoders import FilteredMetadataRequest
 from spark_eos.errors import (
     AuthorizationError,
@@ -140,14 +140,10 @@ class OffsetLookup:
             return places_of(topic for topic in topics if asked is not None or not topic.is_internal)
 
         found = places_in(described(self._describe(asked, wanted)))
-        brokers = [each.node_id for each in self._client.brokers()] if compare and not self._has_compared else []
-        if len(brokers) > 1:
-            self._has_compared = True
-            self._client.runtime.random.shuffle(brokers)
-            requests = [(each, FilteredMetadataRequest.of(asked, wanted)) for each in brokers[:LISTS_COMPARED]]
-            for answer in self._client.send_all(requests, timeout_ms=MISSING_TOPIC_GRACE_SECONDS * 1_000):
-                if not isinstance(answer, EosKafkaError):
-                    found = _completed(found, places_in(answer.topics.values()))
+        if compare and not self._has_compared:
+            self._has_compared = len(self._client.brokers()) > 1
+            for answer in answers_to_compare(self._client, lambda: FilteredMetadataRequest.of(asked, wanted)):
+                found = _completed(found, places_in(answer.topics.values()))
         return {tp: self._newer(tp, place) for tp, place in found.items()}
 
     def newest_places(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionPlace]:

@@ -16,10 +16,9 @@ from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.client.error_table import code_name, known_code
 from spark_eos.client.inspection import FIRST_DURATION_VERSION, FIRST_PATTERN_VERSION, unused_name
-from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.kafka_client import KafkaClient, answers_to_compare
 from spark_eos.client.metadata import (
     HIDDEN_TOPIC,
-    LISTS_COMPARED,
     MISSING_TOPIC_GRACE_SECONDS,
     WAITED_FOR,
     metadata_request,
@@ -124,15 +123,11 @@ def _marker_error(code: int, what: str) -> EosKafkaError:
 def all_topics(client: KafkaClient) -> list[str]:
     """List all topics, the internal ones included: offsets of groups hang as records do (KAFKA-13288).
 
-    Nothing in a response shows that its broker lags behind, so those of other brokers complete it.
+    Nothing in a response shows that its broker lags behind, so the lists of other brokers complete it.
     """
     found = set(client.metadata(None))
-    brokers = [each.node_id for each in client.brokers()]
-    client.runtime.random.shuffle(brokers)
-    requests = [(each, metadata_request(None)) for each in brokers[:LISTS_COMPARED]] if len(brokers) > 1 else []
-    for answer in client.send_all(requests, timeout_ms=MISSING_TOPIC_GRACE_SECONDS * 1_000):
-        if not isinstance(answer, EosKafkaError):
-            found |= client.recent.note(topics_of(answer), client.runtime.clock.monotonic()).keys()
+    for answer in answers_to_compare(client, lambda: metadata_request(None)):
+        found |= client.recent.note(topics_of(answer), client.runtime.clock.monotonic()).keys()
     return sorted(found)
 
 
