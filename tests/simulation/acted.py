@@ -3,10 +3,10 @@
 import re
 from collections.abc import Collection, Iterator
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from tests.simulation.world import World
+from tests.simulation.fibers import Fiber
+from tests.simulation.world import REST_US, World
 
 # Nothing happens to a query in its last runs.
 RUNS, RUNS_WITH_ACTS = 12, 8
@@ -17,7 +17,7 @@ NOTHING: Final = "(?!)"
 class Acted:
     """A query with its acts; a subclass runs it and judges what came of it."""
 
-    def __init__(self, world: "World", kinds: Collection[str]) -> None:
+    def __init__(self, world: World, kinds: Collection[str]) -> None:
         self.world = world
         self.random = Random(f"acts/{world.plan.seed}")
         self.kinds = kinds
@@ -68,6 +68,18 @@ class Acted:
     def any_topic(self) -> str:
         """Choose a topic that the cluster's acts are for."""
         raise NotImplementedError
+
+    def play_out(self, fibers: Collection[Fiber], limit_us: int, explained: dict[str, str]) -> None:
+        """Let fibers end and the world rest, and note what is wrong in the end; see `judge`."""
+        world = self.world
+        until_us = world.scheduler.now_us + limit_us
+        while not all(each.is_done for each in fibers) and world.scheduler.step(until_us):
+            pass
+        world.problems += [f"{each.name} did not end" for each in fibers if not each.is_done]
+        world.scheduler.run(world.scheduler.now_us + 2 * REST_US)
+        world.note_failures()
+        if not world.problems:
+            world.problems += self.judge(explained)
 
     def unexplained(self, explained: dict[str, str]) -> Iterator[str]:
         """Yield what is wrong with its last error: no act that was done has words of it."""

@@ -38,7 +38,7 @@ from tests.simulation.acted_query import (
 from tests.simulation.acted_reader import READERS_ACTS, ActedReader
 from tests.simulation.odd_answers import never
 from tests.simulation.plan import calm
-from tests.simulation.world import REST_US, Outcome, calm_world, listening
+from tests.simulation.world import Outcome, calm_world, listening
 from tests.support.partition_logs import truncate
 from tests.support.simulated.scheduler import US_PER_MS
 
@@ -327,14 +327,7 @@ def play(seed: int, only: Collection[str] = (), *, scene: Scene = WRITING, keep_
         failpoints.reach = acted.reach
         acting = partial(_act, acted, scene.clusters_acts)
         fibers = [world.fibers.spawn("query", acted.run), world.fibers.spawn("acts", acting)]
-        limit_us = world.scheduler.now_us + _LIMIT_US
-        while not all(each.is_done for each in fibers) and world.scheduler.step(limit_us):
-            pass
-        world.problems += [f"{each.name} did not end" for each in fibers if not each.is_done]
-        world.scheduler.run(world.scheduler.now_us + 2 * REST_US)
-        world.note_failures()
-        if not world.problems:
-            world.problems += acted.judge(scene.explained)
+        acted.play_out(fibers, _LIMIT_US, scene.explained)
     world.problems += complaints
     if world.problems:
         world.problems += [f"    {each}" for each in (*kinds, *acted.acts)]

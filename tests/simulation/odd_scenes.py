@@ -31,7 +31,7 @@ from tests.simulation.client import Client
 from tests.simulation.odd_answers import Oddity
 from tests.simulation.plan import calm
 from tests.simulation.producers import V2, TransactionalProducer, become_owner, finish, recalled
-from tests.simulation.world import REST_US, World, calm_world, listening
+from tests.simulation.world import World, calm_world, listening
 from tests.support.simulated.scheduler import US_PER_MS
 
 _LIMIT_US = 1_000_000 * US_PER_MS
@@ -99,16 +99,9 @@ def play(scene: Callable[[World, Collection[str]], Acted], oddity: Oddity | None
         world.odd_answers.begin(oddity)
         acted = scene(world, ())
         failpoints.reach = acted.reach
-        fiber = world.fibers.spawn("query", acted.run)
-        limit_us = world.scheduler.now_us + _LIMIT_US
-        while not fiber.is_done and world.scheduler.step(limit_us):
-            pass
-        problems = [] if fiber.is_done else ["it did not end"]
-        world.scheduler.run(world.scheduler.now_us + 2 * REST_US)
-        world.note_failures()
-        problems += world.problems or list(acted.judge({}))
+        acted.play_out([world.fibers.spawn("query", acted.run)], _LIMIT_US, {})
     stops = [text for each in acted.acts if (text := each.partition(" stops: ")[2])]
-    return Played(problems + complaints, stops, world.odd_answers.seen or {}, world.odd_answers.done)
+    return Played(world.problems + complaints, stops, world.odd_answers.seen or {}, world.odd_answers.done)
 
 
 def _plan(seed: int) -> Any:
