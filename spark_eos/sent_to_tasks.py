@@ -7,7 +7,7 @@ its code, because the Python that unpickles it may lack this module.
 
 The number of a version is not enough. Two builds of one version may have other fields, and a frozen class with slots is
 pickled as the list of its values: in the other build, each value would go to the field of the same place, in silence.
-So the contents of the modules are compared, and those of the broker core that this package uses.
+So the contents of all modules are compared, the broker core's included: this package pickles types of it.
 """
 
 import os
@@ -187,7 +187,7 @@ def opened(version: str, sent: bytes) -> object:
 
 @contextmanager
 def importing_own_version() -> Iterator[None]:
-    """Import modules; raise `ClientStateError` if they come from another build than those that were imported before.
+    """Import modules; raise `ClientStateError` if another build has replaced the files since this process began.
 
     A process that imports nothing more can go on; one that was refused is refused again.
     """

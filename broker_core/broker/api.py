@@ -24,10 +24,10 @@ def _no_session(_call: object) -> Iterable[TopicPartition]:
 class Api(NamedTuple):
     """An API: its messages and versions, its handler, and the rights that the handler checks, in this order.
 
-    `READ GROUP` is a right, `CREATE CLUSTER or CREATE TOPIC` is one of two; the error without any is that of the last
-    one's resource type, unless a text such as `READ TOPIC: INVALID_REQUEST` names another. With `or nothing` at the
-    end, the response omits what the client has no right to. They follow Kafka's KafkaApis, ControllerApis and AclApis,
-    and rules G.1.
+    `READ GROUP` names one right. With `CREATE CLUSTER or CREATE TOPIC` either right is enough. A client without any
+    gets the error of the last right's resource type, unless a text such as `READ TOPIC: INVALID_REQUEST` names
+    another error. With `or nothing` at the end, the response omits what the client has no right to. The rights follow
+    Kafka's KafkaApis, ControllerApis and AclApis, and rules G.1.
     """
 
     served: ServedApi

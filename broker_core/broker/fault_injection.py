@@ -415,7 +415,7 @@ class FaultInjector:
         except Crashed:
             raise
         except BaseException as error:
-            # Of any kind: that of `pytest.fail` or `sys.exit` must not end the thread that serves all clients either.
+            # `pytest.fail` and `sys.exit` raise no Exception, and must not end the thread of all clients either.
             logger.exception("the function of %r failed; its request loses its connection", fault)
             self._raised.setdefault(fault, _raisable(error))
             return False

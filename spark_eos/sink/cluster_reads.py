@@ -63,8 +63,8 @@ class ClusterReads:
             if not others or (attempt and not self.client.back_off(attempt, deadline)):
                 if unsaid := [name for name in others if found[name].topic_id is None]:
                     raise UnansweredError(
-                        f"Whether topic '{unsaid[0]}' is the one that tasks have written to is unknown",
-                        checked="Metadata, which had an id of the topic before, and has none now",
+                        f"It is unknown whether topic '{unsaid[0]}' was made again since tasks wrote to it",
+                        checked="Metadata, which had an id of the topic before and has none now",
                         remedy="Let all brokers, and all proxies before them, have the same version",
                     )
                 return others

@@ -64,5 +64,5 @@ def test_process_that_has_finished_may_wait_for_the_others(pytester: pytest.Pyte
     pytester.makepyfile("def test_passes():\n    pass")
     result = pytester.runpytest_subprocess(*PLUGINS, "-n", "1", "--timeout", "30", timeout=60)
     result.assert_outcomes(passed=1)
-    # That of the test, and that of the end of the session.
+    # One limit for the test, and one for the end of the session.
     result.stderr.fnmatch_lines(["*[[]limit]*[[]no limit]*[[]limit]*[[]no limit]"])

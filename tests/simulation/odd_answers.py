@@ -58,7 +58,7 @@ _FACTS_OF: Final = {
     "Metadata": {"partitions"},
     "ApiVersions": {"finalized_features"},
 }
-# Other values of a field: what no leader, no epoch and no id look like, and those of a broker that lags behind.
+# Other values of a field: no leader, no epoch, no id, and what a broker answers that lags behind.
 _VALUES: Final[dict[str, list[Any]]] = {
     "leader_id": [-1, 99],
     "isr_nodes": [[]],
