@@ -15,26 +15,14 @@ apache_kafka 4.4.0 transaction.abort.timed.out.transaction.cleanup.interval.ms=1
 port=$(free_ports 1)
 worker etl "$port"
 cat >drive.py <<'PYTHON'
-import json
 import sys
 import time
-import urllib.error
-import urllib.request
 
+from connect_worker import ask
 from kafka_clients import create, high, stable
 from seen import see, wait_for
 
 CONNECTORS = f"http://127.0.0.1:{sys.argv[1]}/connectors"
-
-
-def ask(url, method="GET", body=None):
-    """Return the worker's answer, None while it has none."""
-    request = urllib.request.Request(url, json.dumps(body).encode() if body else None, {"Content-Type": "application/json"}, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=90) as answer:
-            return json.loads(answer.read() or "{}")
-    except (urllib.error.URLError, ConnectionError):
-        return None
 
 
 def task():

@@ -16,24 +16,12 @@ ports=($(free_ports 2))
 worker plain "${ports[0]}" exactly.once.source.support=disabled
 worker exact "${ports[1]}"
 cat >drive.py <<'PYTHON'
-import json
 import sys
-import urllib.error
-import urllib.request
 
 from confluent_kafka import Consumer, TopicPartition
+from connect_worker import ask
 from kafka_clients import BOOTSTRAP, create
 from seen import see, wait_for
-
-
-def ask(url, method="GET", body=None):
-    """Return the worker's answer, None while it has none."""
-    request = urllib.request.Request(url, json.dumps(body).encode() if body else None, {"Content-Type": "application/json"}, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=90) as answer:
-            return json.loads(answer.read() or "{}")
-    except (urllib.error.URLError, ConnectionError):
-        return None
 
 
 def values(topic, at_least=0):

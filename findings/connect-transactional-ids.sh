@@ -18,26 +18,14 @@ ports=($(free_ports 2))
 worker etl "${ports[0]}"
 worker etl-orders "${ports[1]}"
 cat >drive.py <<'PYTHON'
-import json
 import sys
-import urllib.error
-import urllib.request
 
 import kafka
+from connect_worker import ask
 from kafka_clients import BOOTSTRAP, create, high
 from seen import see, wait_for
 
 ETL, ETL_ORDERS = (f"http://127.0.0.1:{port}/connectors" for port in sys.argv[1:])
-
-
-def ask(url, method="GET", body=None):
-    """Return the worker's answer, None while it has none."""
-    request = urllib.request.Request(url, json.dumps(body).encode() if body else None, {"Content-Type": "application/json"}, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=90) as answer:
-            return json.loads(answer.read() or "{}")
-    except (urllib.error.URLError, ConnectionError):
-        return None
 
 
 def task(connectors, name):
