@@ -65,18 +65,28 @@ class ProgressListener(StreamingQueryListener):
         """Return the numbers, and wait a little for a sink that has had rows."""
         until = time.monotonic() + _PATIENCE_SECONDS
         while True:
+            is_over = time.monotonic() > until
             try:
-                found = fetch_numbers((self._host, self._port), progress["id"], progress["batchId"], ends)
+                found = self._fetch(progress, ends)
             except (OSError, ValueError) as error:
-                if not self._is_warned:
-                    place = address_text(self._host, self._port)
-                    logger.warning("no metrics at %s for the progress of queries: %s", place, error)
-                self._is_warned = True
-                return MicroBatchNumbers([], {})
-            self._is_warned = False
-            if found.sinks or not progress["numInputRows"] or time.monotonic() > until:
-                return found
+                # The port opens with the first numbers, so that Spark's first event may come before it.
+                if self._is_warned or is_over:
+                    self._warn_once(error)
+                    return MicroBatchNumbers([], {})
+            else:
+                self._is_warned = False
+                if found.sinks or not progress["numInputRows"] or is_over:
+                    return found
             time.sleep(_PAUSE_SECONDS)
+
+    def _fetch(self, progress: Mapping[str, Any], ends: list[str]) -> MicroBatchNumbers:
+        return fetch_numbers((self._host, self._port), progress["id"], progress["batchId"], ends)
+
+    def _warn_once(self, error: Exception) -> None:
+        if not self._is_warned:
+            place = address_text(self._host, self._port)
+            logger.warning("no metrics at %s for the progress of queries: %s", place, error)
+        self._is_warned = True
 
 
 def _described(*topics: str) -> str:

@@ -1,6 +1,7 @@
 """The listener's events without Spark: the numbers of both sides, of others' queries, and without a port."""
 
 import json
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS, ProcessMetrics
 from spark_eos.metrics_export.sender import MetricsSender
-from spark_eos.metrics_export.store import numbers_in, offsets_digest
+from spark_eos.metrics_export.store import MicroBatchNumbers, numbers_in, offsets_digest
 from spark_eos.options.metrics import MetricsTargets
 from spark_eos.progress_listener import ProgressListener
 from spark_eos.runtime import REAL
@@ -76,3 +77,22 @@ def test_progress_is_reported_without_a_port_and_warned_of_once(caplog: pytest.L
         listener.onQueryProgress(event(batch, {}))
     assert [each["eosKafka"]["sinks"] for each in reported] == [[], []]
     assert caplog.text.count("no metrics at 127.0.0.1") == 1
+
+
+class OfALateDriver(ProgressListener):
+    """Meets a driver whose port opens after some refused connections."""
+
+    refused = 2
+
+    def _fetch(self, progress: Mapping[str, Any], ends: list[str]) -> MicroBatchNumbers:
+        if self.refused:
+            self.refused -= 1
+            raise ConnectionRefusedError
+        return MicroBatchNumbers([{"sink": "a", "records": 3}], {})
+
+
+def test_first_event_waits_for_a_port_that_opens_with_the_first_numbers(caplog: pytest.LogCaptureFixture) -> None:
+    reported: list[dict[str, Any]] = []
+    OfALateDriver(reported.append, free_port()).onQueryProgress(event(0, {}))
+    assert reported[0]["eosKafka"]["sinks"] == [{"sink": "a", "records": 3}]
+    assert not caplog.text
