@@ -43,7 +43,7 @@ from spark_eos.transactions.findings import open_now
 from spark_eos.transactions.judge import find_open
 from spark_eos.transactions.standstills import ends
 
-# Times of a transaction and of this machine are rights.compared when a commit checks how much time is left.
+# Times of a transaction and of this machine are compared when a commit checks how much time is left.
 _CLOCK_DIFFERENCE_MS: Final = 5_000
 # A response from the same check.
 _JUST_ASKED_MS: Final = 1_000
