@@ -117,6 +117,9 @@ class ActedQuery(Acted):
         }
         self.mode = self.random.choice(("stream", "stream", "foreachBatch", "job"))
         self.micro_batches = 1 if self.mode == "job" else self.random.randint(2, 5)
+        if self.mode == "job" and "topic" in kinds:
+            # Under another prefix and to another topic, it is another job.
+            self.kinds = [kind for kind in kinds if kind != "prefix"]
         # The topic and the name of each write of a micro-batch.
         self.writes = [[TOPICS[0], ""]]
         if self.mode == "foreachBatch" and self.random.random() < 0.8:
@@ -243,6 +246,9 @@ class ActedQuery(Acted):
         Without its decisions only a query moves that has finished its micro-batches.
         """
         server, copies = self.world.server, {}
+        if any(log.last_stable_offset < log.high_watermark for topic in TOPICS for log in self.logs_of(topic)):
+            # A person waits until the copy has all.
+            return
         has_decisions = self.mode == "job" or any(each not in self.done for each, _ in self.journal.tries)
         topics = (*TOPICS, *DECISION_TOPICS) if has_decisions else TOPICS
         for log in (log for topic in topics for log in self.logs_of(topic)):
@@ -265,9 +271,9 @@ class ActedQuery(Acted):
             now_ms = self.world.clock.now_ms()
             for place, records in copies.items():
                 if records:
-                    cluster.logs.get(place, now_ms).append_as_leader(
-                        build_batch(records), now_ms=now_ms, leader_epoch=0
-                    )
+                    log = cluster.logs.get(place, now_ms)
+                    log.append_as_leader(build_batch(records), now_ms=now_ms, leader_epoch=0)
+                    log.sync()
 
         server.act(copy)
 
