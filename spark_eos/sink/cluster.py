@@ -27,7 +27,7 @@ from spark_eos.options.source import FetchLimits
 from spark_eos.runtime import Runtime
 from spark_eos.sink.cluster_reads import ClusterReads, KeySearch
 from spark_eos.sink.decision_writer import DecisionWriter, offsets_in
-from spark_eos.sink.naming import TaskId, id_pattern, parse_task_id, query_pattern
+from spark_eos.sink.naming import TaskId, id_pattern, is_same_query, parse_task_id, query_pattern
 from spark_eos.sink.protocol.answers import (
     Appended,
     CommittedOffset,
@@ -112,7 +112,7 @@ class KafkaCluster(ClusterReads):
         ends = {state.label: state in committed for state in (TransactionState.ONGOING, *committed)}
         listed = self._listed([TransactionState.ONGOING, *committed], query_pattern(query), wait_ms)
         found = [(parse_task_id(name), ends[state]) for name, state in listed.items() if state in ends]
-        return {task: end for task, end in found if task is not None and task.query == query}
+        return {task: end for task, end in found if task is not None and is_same_query(task.query, query)}
 
     def _listed(self, states: Sequence[TransactionState], pattern: str, wait_ms: int | None) -> Mapping[str, str]:
         """Return the states of ids; older brokers ignore the pattern."""

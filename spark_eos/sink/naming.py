@@ -124,8 +124,7 @@ def decision_partition(query: str, count: int) -> int:
     It depends only on the query, so that a changed prefix changes nothing and all foreachBatch writes of one query are
     together. Partitions that are added to the topic later are not used: the place must not change as the topic grows.
     """
-    name = query.partition("/")[0] if is_query_id(query) else query
-    return coordinator_partition(name, min(count, DECISION_TOPIC_PARTITIONS))
+    return coordinator_partition(_all_writes(query), min(count, DECISION_TOPIC_PARTITIONS))
 
 
 def is_decision_of(key: bytes, query: str) -> bool:
@@ -138,8 +137,7 @@ def is_head_under(key: bytes, prefix: str) -> bool:
 
 def is_write_of(key: bytes, query: str) -> bool:
     """Return whether a key belongs to any decision of a Spark query: as a stream, or of a write in foreachBatch."""
-    word = query.partition("/")[0]
-    return _QUERY_ID.match(query) is not None and decision_name(key)[1].partition("/")[0] == word
+    return _QUERY_ID.match(query) is not None and is_same_query(decision_name(key)[1], query)
 
 
 def audit_key(prefix: str, query: str, at_ms: int, token: str) -> bytes:
@@ -169,8 +167,20 @@ def id_pattern(beginning: str) -> str:
 
 
 def query_pattern(query: str) -> str:
-    """Return an RE2 expression that matches the task ids of a query under any prefix; `parse_task_id` decides."""
-    return f".*{_literally(f'.{escape(query)}.')}.*"
+    """Return an RE2 expression that matches the task ids of all writes of a query, under any prefix.
+
+    It narrows a listing; `parse_task_id` and `is_same_query` decide.
+    """
+    return f".*{_literally(f'.{escape(_all_writes(query))}')}.*"
+
+
+def is_same_query(query: str, other: str) -> bool:
+    """Return whether two names belong to one Spark query, as a stream or as writes in foreachBatch, or to one job."""
+    return _all_writes(query) == _all_writes(other)
+
+
+def _all_writes(query: str) -> str:
+    return query.partition("/")[0] if _QUERY_ID.match(query) else query
 
 
 def _literally(text: str) -> str:

@@ -88,7 +88,9 @@ class OpenTransactions(KafkaAsk[Sequence[str]]):
 
 
 class UsedIds(KafkaAsk[Mapping[TaskId, bool]]):
-    """The ids of a query's tasks, under any prefix, whose last transaction is open (False) or committed (True).
+    """The ids of the tasks of all writes of a query, under any prefix, and how their last transactions ended.
+
+    False is for an open transaction and True for a committed one; other ids are left out.
 
     Every broker must respond; with `wait_ms`, brokers that do not respond in that time are left out.
     """

@@ -92,6 +92,8 @@ class DecisionScan:
         self._has_layout: bool | None = None
         self._starts: dict[TopicPartition, int] = {}
         self._kept: dict[tuple[TopicPartition, bytes], KeyedRecord] = {}
+        # What the query has decided under other names in other topics.
+        self._elsewhere: list[Decision] = []
 
     async def refresh(self, prefix: str) -> None:
         """Read new records; wait for an open decision of the query under a prefix other than this one.
@@ -137,11 +139,11 @@ class DecisionScan:
     def namesakes(self, micro_batch: int) -> list[Decision]:
         """Return what the query has decided under other names for a micro-batch and later ones, the newest first."""
         found = self._decisions(lambda key: naming.is_write_of(key, self._query) and not self._is_of_query(key))
-        since = [each for each in found if each.micro_batch >= micro_batch]
+        since = [each for each in (*found, *self._elsewhere) if each.micro_batch >= micro_batch]
         return sorted(since, key=lambda each: each.rank, reverse=True)
 
     async def used_ids(self, wait_ms: int | None = None) -> Mapping[naming.TaskId, bool]:
-        """Return the ids that the query's tasks have used, under any prefix, and which of them have committed.
+        """Return the ids that the query's tasks have used, in all writes, and which of them have committed.
 
         Kafka deletes the pointer with the topic that it points to, so neither shows that there was a decision. The
         coordinators know the ids for a week.
@@ -154,31 +156,34 @@ class DecisionScan:
 
     def committed_ids(self, used: Mapping[naming.TaskId, bool], prefix: str) -> Sequence[str]:
         """Return the ids that have committed, which takes a decision; another user's job may have the same name."""
-        return [str(task) for task, end in used.items() if end and (self._is_unique or task.prefix == prefix)]
+        of_write = [task for task, end in used.items() if end and task.query == self._query]
+        return [str(task) for task in of_write if self._is_unique or task.prefix == prefix]
 
-    async def check_elsewhere(self, used: Mapping[naming.TaskId, bool], prefix: str) -> None:
-        """Raise if the query keeps its decisions in another topic, under a prefix that its ids have."""
-        for other in sorted({task.prefix for task in used} - {prefix}):
-            group = naming.group_id(other, self._query)
+    async def look_elsewhere(self, used: Mapping[naming.TaskId, bool], prefix: str, since: int) -> None:
+        """Look for decisions in other topics, under the names that ids have; raise if the query keeps its own there.
+
+        Those of its other writes, for micro-batch `since` or later, are among `namesakes` then.
+        """
+        for other, query in sorted({(task.prefix, task.query) for task in used} - {(prefix, self._query)}):
+            group = naming.group_id(other, query)
             try:
-                topic = await self._topic_under(other, group, prefix)
+                pointers = [read_pointer(*each, f"group {group}") for each in await asks.LastOffsets(group)]
+                newest = max((each for each in pointers if each is not None), key=lambda each: each.rank, default=None)
+                if newest is None or newest.topic_partition.topic == self.topic:
+                    continue
+                if query != self._query and newest.rank.micro_batch < since:
+                    continue
+                decision, _ = await read_decision(newest, other, query, self.run)
             except EosKafkaError as error:
                 if self._is_unique:
                     raise
                 # Most likely it is another user's job, which may be damaged, or not for this principal to see.
                 await asks.info(f"cannot read whether job {self._query} was written under prefix {other}: {error}")
                 continue
-            if topic not in (None, self.topic):
-                raise other_topic_error(self._query, self.run, group, self.topic, topic)
-
-    async def _topic_under(self, other: str, group: str, prefix: str) -> str | None:
-        """Return the topic in which the query keeps its decisions under another prefix, or None."""
-        pointers = [read_pointer(*each, f"group {group}") for each in await asks.LastOffsets(group)]
-        newest = max((each for each in pointers if each is not None), key=lambda each: each.rank, default=None)
-        if newest is None or newest.topic_partition.topic == self.topic:
-            return None
-        decision, _ = await read_decision(newest, other, self._query, self.run)
-        return newest.topic_partition.topic if self._is_same(decision, prefix) else None
+            if query != self._query:
+                self._elsewhere.append(decision)
+            elif self._is_same(decision, prefix):
+                raise other_topic_error(query, self.run, group, self.topic, newest.topic_partition.topic)
 
     def expired(self, now_ms: int) -> list[tuple[TopicPartition, Decision]]:
         """Return decisions of other jobs, or their first parts, that were completed too long ago to be needed."""

@@ -248,7 +248,7 @@ class Ownership:
         is_begun = self.micro_batch > 0 or (identity is not None and identity.producer.producer_epoch > 0)
         if self.own.may_be_decided and not self.own.state.is_known_new:
             used = await scan.used_ids(None if is_begun else _LOOK_MS)
-            await scan.check_elsewhere(used, self.own.log.prefix)
+            await scan.look_elsewhere(used, self.own.log.prefix, self.micro_batch - 1)
             committed = scan.committed_ids(used, self.own.log.prefix)
             if committed:
                 newest = await self._newest_unless_superseded(is_doubted=True)

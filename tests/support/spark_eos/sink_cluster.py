@@ -13,7 +13,7 @@ from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartiti
 from spark_eos.errors import UnansweredError
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.runtime import Runtime
-from spark_eos.sink.naming import TaskId, parse_task_id
+from spark_eos.sink.naming import TaskId, is_same_query, parse_task_id
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
 from spark_eos.sink.protocol.answers import (
     Appended,
@@ -147,7 +147,7 @@ class MemoryCluster:
         self.calls.append("list ids" if wait_ms is None else "list ids without slow brokers")
         used = {S.ONGOING: False, S.COMPLETE_COMMIT: True}
         found = [(parse_task_id(name), used[each.state]) for name, each in self.ids.items() if each.state in used]
-        return {task: end for task, end in found if task is not None and task.query == query}
+        return {task: end for task, end in found if task is not None and is_same_query(task.query, query)}
 
     def end_transactions(
         self, opened: Collection[OpenTransaction], commit: bool, wait_ms: int | None = None

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -303,19 +304,23 @@ def test_view_of_records_that_are_gone_is_empty_and_not_hidden() -> None:
 
 
 @pytest.mark.parametrize("wait_ms", [None, 5_000])
-def test_ids_of_a_query_are_listed_under_any_prefix_with_what_became_of_them(world: World, wait_ms: int | None) -> None:
-    def prepared(prefix: str, number: int, query: str = world.query) -> PreparedTransaction:
+def test_ids_of_all_writes_of_a_query_are_listed_under_any_prefix_with_what_became_of_them(
+    world: World, wait_ms: int | None
+) -> None:
+    query_id = str(uuid4())
+
+    def prepared(prefix: str, number: int, query: str = query_id) -> PreparedTransaction:
         place = TopicPartition(world.topic, PLACE)
         return prepare(
             world.client, TaskId(prefix, query, "run1", "w", number), number, place, ["row"], timeout_ms=60_000
         )
 
-    prefixes = ("p", "q.r")
-    still_open, committed, aborted = ([prepared(prefix, n) for prefix in prefixes] for n in range(3))
-    prepared("p", 0, f"{world.query}-2")
+    names = ("p", query_id), ("q.r", query_id), ("p", f"{query_id}/orders")
+    still_open, committed, aborted = ([prepared(prefix, n, query) for prefix, query in names] for n in range(3))
+    prepared("p", 0, f"{query_id}-2")
     driving.end_all(world.cluster, committed, commit=True)
     driving.end_all(world.cluster, aborted, commit=False)
-    found = world.cluster.used_ids(world.query, wait_ms)
+    found = world.cluster.used_ids(f"{query_id}/other", wait_ms)
     assert {str(task): end for task, end in found.items()} == {
         each.transactional_id: each in committed for each in (*still_open, *committed)
     }

@@ -38,6 +38,7 @@ class Process:
     cluster: MemoryCluster
     run: str = "run1"
     prefix: str = "p"
+    decisions: str = DECISIONS
     memories: dict[str, RunMemory] = field(default_factory=dict)
     logs: dict[str, DecisionLog] = field(default_factory=dict)
     compared: ComparedNames = field(default_factory=ComparedNames)
@@ -51,7 +52,7 @@ class Process:
         policy: OnLostTransaction = OnLostTransaction.FAIL,
     ) -> None:
         [query] = {message.place.query for message in messages}
-        log = self.logs.setdefault(query, LogOn(self.cluster, self.prefix, query, DECISIONS, run=self.run))
+        log = self.logs.setdefault(query, LogOn(self.cluster, self.prefix, query, self.decisions, run=self.run))
         committer = Committer(
             self.cluster,
             QueryRun(
@@ -195,13 +196,15 @@ def test_write_renamed_between_commit_and_checkpoint_is_not_repeated(
     ("before", "now", "topic"),
     [("t", "u", "u"), ("t", "*", "u"), ("*", "u", "u"), ("t", "*", "t"), ("", "u", "u"), ("t", "", "u")],
 )
+@pytest.mark.parametrize(("prefix", "decisions"), [("p", DECISIONS), ("p", "others"), ("q", "others")])
 def test_write_to_another_topic_before_the_checkpoint_does_not_repeat_the_micro_batch(
-    cluster: MemoryCluster, before: str, now: str, topic: str, checksum: int
+    cluster: MemoryCluster, before: str, now: str, topic: str, checksum: int, prefix: str, decisions: str
 ) -> None:
+    """The options for prefix and decision topic may be changed with it."""
     Process(cluster).commit(prepared(cluster, before), "first" if before else "")
-    messages = prepared(cluster, now, checksum, run="run2", topic=topic)
+    messages = prepared(cluster, now, checksum, run="run2", prefix=prefix, topic=topic)
     with pytest.raises(OptionError, match=rf"run1 .* to topic 't', and now .* topic '{topic}' as {QUERY}"):
-        Process(cluster, "run2").commit(messages, "second" if now else "")
+        Process(cluster, "run2", prefix, decisions).commit(messages, "second" if now else "")
     assert (visible(cluster, "t"), visible(cluster, "u")) == (1, 0)
     # As the error says.
     Process(cluster, "run3").commit(repeated(before, run="run3"), "third" if before else "")
