@@ -70,11 +70,14 @@ _RETRIED_EVERYWHERE: Final = {
     **_codes(Verdict.RETRIABLE, _E.NOT_ENOUGH_REPLICAS, _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND, _E.KAFKA_STORAGE_ERROR),
     **_codes(Verdict.REFRESH, _E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR),
 }
+# A failure inside the broker says nothing, and a read can be repeated. Java's clients stop here; users lose nothing by
+# another attempt, and an outage that is shorter than the time left must stop no query.
+_READ: Final = {**_RETRIED_EVERYWHERE, _E.UNKNOWN_SERVER_ERROR: Verdict.RETRIABLE}
 _FENCING: Final = _codes(Verdict.FENCED, _E.INVALID_PRODUCER_EPOCH, _E.PRODUCER_FENCED)
 
 # Rules I.3 and I.3 produce.
 TABLE: Final[Mapping[Api, Mapping[ErrorCode, Verdict]]] = {
-    Api.FIND_COORDINATOR: {**_RETRIED_EVERYWHERE, _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE},
+    Api.FIND_COORDINATOR: {**_READ, _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE},
     Api.INIT_PRODUCER_ID: {**_RETRIED_EVERYWHERE, **_FENCING, _E.TRANSACTION_ABORTABLE: Verdict.ABORTABLE},
     Api.ADD_PARTITIONS: {
         **_RETRIED_EVERYWHERE,
@@ -125,17 +128,16 @@ TABLE: Final[Mapping[Api, Mapping[ErrorCode, Verdict]]] = {
         **_codes(Verdict.FATAL, _E.UNSUPPORTED_VERSION, _E.UNSUPPORTED_FOR_MESSAGE_FORMAT),
         **_codes(Verdict.FATAL, _E.INVALID_PRODUCER_ID_MAPPING),
     },
-    # TRANSACTIONAL_ID_NOT_FOUND is an answer, so it ends the retries and stays in the result. A failure inside the
-    # broker says nothing about the id, and a read can be repeated.
-    Api.DESCRIBE_TRANSACTIONS: {**_RETRIED_EVERYWHERE, _E.UNKNOWN_SERVER_ERROR: Verdict.RETRIABLE},
+    # TRANSACTIONAL_ID_NOT_FOUND is an answer, so it ends the retries and stays in the result.
+    Api.DESCRIBE_TRANSACTIONS: _READ,
     # Every broker lists its own transactions, so no coordinator has to be looked up again.
-    Api.LIST_TRANSACTIONS: {**_RETRIED_EVERYWHERE, _E.COORDINATOR_NOT_AVAILABLE: Verdict.RETRIABLE},
-    Api.OFFSET_FETCH: {**_RETRIED_EVERYWHERE, _E.UNSTABLE_OFFSET_COMMIT: Verdict.RETRIABLE},
+    Api.LIST_TRANSACTIONS: {**_READ, _E.COORDINATOR_NOT_AVAILABLE: Verdict.RETRIABLE},
+    Api.OFFSET_FETCH: {**_READ, _E.UNSTABLE_OFFSET_COMMIT: Verdict.RETRIABLE},
     # The committer is not a member, so codes about members mean that consumers are active in this group: never
     # continue.
     Api.OFFSET_COMMIT: {**_RETRIED_EVERYWHERE, _E.REQUEST_TIMED_OUT: Verdict.REFRESH},
     Api.CREATE_TOPICS: {**_RETRIED_EVERYWHERE, _E.NOT_CONTROLLER: Verdict.RETRIABLE},
-    Api.DESCRIBE_CONFIGS: {**_RETRIED_EVERYWHERE, _E.UNKNOWN_TOPIC_OR_PARTITION: Verdict.FATAL},
+    Api.DESCRIBE_CONFIGS: {**_READ, _E.UNKNOWN_TOPIC_OR_PARTITION: Verdict.FATAL},
 }
 
 DEFAULTS: Final[Mapping[Api, Verdict]] = {

@@ -1,15 +1,18 @@
 """Transaction administration: retries, and errors for refusals."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from broker_core import Disconnect, EmbeddedBroker, Error
 from broker_core.types import TopicPartition
-from spark_eos.client.inspection import describe_transactions
+from spark_eos.client.coordinator_cache import CoordinatorType
+from spark_eos.client.group_offsets import fetch_offsets
+from spark_eos.client.inspection import describe_transactions, list_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer_scan import ProducerScan
+from spark_eos.client.topics import describe_topic_config
 from spark_eos.client.transaction_admin import broker_ids, write_end_marker
 from spark_eos.errors import (
     AuthorizationError,
@@ -73,11 +76,21 @@ def test_marker_that_was_not_written_is_sent_again(
     assert markers(kafka) == ["COMMIT" if commit else "ABORT"]
 
 
-def test_description_that_failed_inside_the_broker_is_asked_for_again(
-    kafka: EmbeddedBroker, embedded: KafkaClient
+@pytest.mark.parametrize(
+    ("api", "read"),
+    [
+        ("FindCoordinator", lambda client: client.find_coordinator(CoordinatorType.TRANSACTION, "id")),
+        ("DescribeTransactions", lambda client: describe_transactions(client, ["id"])),
+        ("ListTransactions", list_transactions),
+        ("OffsetFetch", lambda client: fetch_offsets(client, "group", [PLACE], require_stable=True)),
+        ("DescribeConfigs", lambda client: describe_topic_config(client, "t")),
+    ],
+)
+def test_read_that_failed_inside_the_broker_is_made_again(
+    kafka: EmbeddedBroker, embedded: KafkaClient, api: str, read: Callable[[KafkaClient], object]
 ) -> None:
-    with kafka.fault(api="DescribeTransactions", action=Error("UNKNOWN_SERVER_ERROR"), times=2) as fault:
-        assert not describe_transactions(embedded, ["id"])["id"].exists
+    with kafka.fault(api=api, action=Error("UNKNOWN_SERVER_ERROR"), times=2) as fault:
+        read(embedded)
     assert fault.hits == 2
 
 
