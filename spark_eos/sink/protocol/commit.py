@@ -43,7 +43,7 @@ from spark_eos.sink.protocol.rerun_checks import (
 )
 from spark_eos.sink.protocol.retirement import Retirement, is_due, retire
 from spark_eos.sink.protocol.retry_policy import RetryPolicy
-from spark_eos.sink.protocol.settlement import complete, judge_older, settle
+from spark_eos.sink.protocol.settlement import complete, judge_other, settle
 from spark_eos.sink.protocol.state import QueryRun
 from spark_eos.sink.protocol.verification import TimeLimits, check_topics_kept, decide_until_ms, verify
 
@@ -181,7 +181,7 @@ class MicroBatchCommit:
     async def _check_not_renamed(self, newest: Decision | None) -> None:
         """Raise if an earlier run wrote this micro-batch under another name; see `rerun_checks`.
 
-        What it decided for an older one is completed, because the function may not make that write any more.
+        What it decided is completed, because the function may not make that write any more.
         """
         own = self.own
         await own.log.check_newest(newest)
@@ -189,22 +189,17 @@ class MicroBatchCommit:
         for each in await uncompared(own.log.scan.namesakes(since), own.run):
             if each.micro_batch > self.micro_batch:
                 raise rolled_back_error(each, self.micro_batch)
+            settled = await self._settled(each)
+            if each.micro_batch == self.micro_batch and (newest is None or has_same_rows(each, self.messages)):
+                if not settled.took_no_effect and not await is_compared_soon(each, own.run):
+                    raise renamed_error(each, own.query, self.messages)
+                continue
+            # The function makes that write later, or not any more: then nothing else finds it incomplete.
+            if not settled.took_no_effect:
+                await judge_other(settled, self.micro_batch)
             if each.micro_batch < self.micro_batch:
-                if not (settled := await self._settled(each)).took_no_effect:
-                    await judge_older(settled, each.query, self.micro_batch)
                 # For the other writes of the function.
                 await note_compared(each, own.run)
-                continue
-            settled = await settle(each)
-            if newest is not None and not has_same_rows(each, self.messages):
-                # The function makes that write later and judges it then, or it does not make it any more.
-                if settled.lost and not settled.took_no_effect:
-                    await warn(f"another write of this micro-batch is incomplete: {lost_error(settled)}")
-                continue
-            if settled.took_no_effect:
-                continue
-            if not await is_compared_soon(each, own.run):
-                raise renamed_error(each, own.query, self.messages)
 
     async def _check_rows(self, decision: Decision, *, by_task: bool) -> None:
         await check_rows(
@@ -238,7 +233,7 @@ class MicroBatchCommit:
         await Reach("driver.settled", self.micro_batch)
         if newest.micro_batch == self.micro_batch:
             return settled
-        await judge_older(settled, own.query, self.micro_batch)
+        await judge_other(settled, self.micro_batch)
         return None
 
     async def _settled(self, decision: Decision) -> Settlement:

@@ -302,27 +302,30 @@ def must_write(settlement: Settlement, split: int, policy: OnLostTransaction) ->
     return split in {transaction.split for transaction in settlement.lost}
 
 
-async def judge_older(settled: Settlement, query: str, micro_batch: int) -> None:
-    """Raise if transactions of an older micro-batch are lost and it will not be run again.
+async def judge_other(settled: Settlement, micro_batch: int) -> None:
+    """Raise if transactions are lost that no re-run will write: of an older micro-batch, or of another write.
 
-    Spark has moved past that micro-batch, so either it was committed, or its re-run had no task and none has rolled it
-    forward. Transactions whose fate is unknown most likely belong to the first case: a query that was stopped until its
-    ids had expired. Open ones belong to the second case: once there is a newer decision, nothing would complete them.
+    Spark has moved past an older micro-batch, so either it was committed, or its re-run had no task and none has rolled
+    it forward. Transactions whose fate is unknown most likely belong to the first case: a query that was stopped until
+    its ids had expired. Open ones belong to the second case: once there is a newer decision, nothing would complete
+    them.
     """
+    is_older = settled.decision.micro_batch < micro_batch
     if settled.still_open:
         raise lost_error(settled)
     if settled.lost and not settled.is_closed:
         account = lost_error(settled)
         if settled.unknown:
             raise account
-        raise type(account)(
-            account.happened,
-            checked=account.checked,
-            remedy=f"The query is at micro-batch {micro_batch} and will not run the older one again, so "
-            f"onLostTransaction=rewrite cannot write it. Instead {repair(settled.decision)}",
-        )
+        remedy = f"{account.remedy}. If the foreachBatch function still makes this write, let it make it first"
+        if is_older:
+            remedy = (
+                f"The query is at micro-batch {micro_batch} and will not run the older one again, so "
+                f"onLostTransaction=rewrite cannot write it. Instead {repair(settled.decision)}"
+            )
+        raise type(account)(account.happened, checked=account.checked, remedy=remedy)
     if not settled.is_closed:
         await warn(
-            f"micro-batch {micro_batch} of {query}: continuing although an older micro-batch may be incomplete: "
-            f"{lost_error(settled)}"
+            f"micro-batch {micro_batch} of {settled.decision.query}: continuing although "
+            f"{'an older micro-batch' if is_older else 'another write'} may be incomplete: {lost_error(settled)}"
         )

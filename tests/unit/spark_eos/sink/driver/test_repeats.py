@@ -235,20 +235,26 @@ def test_writes_of_one_function_go_on_after_a_crash_between_them(cluster: Memory
     assert (visible(cluster, "t"), visible(cluster, "u")) == (1, 1)
 
 
+def decide_in_part(cluster: MemoryCluster, micro_batch: int, lost: int) -> None:
+    """Decide two transactions of the write u, of which some time out and the others are open or committed."""
+    found = [prepared(cluster, "u", worker=worker, micro_batch=micro_batch, topic="u")[0] for worker in "vw"]
+    one, two = (each.transaction for each in found if isinstance(each, Prepared))
+    log = LogOn(cluster, "p", f"{QUERY}/u", DECISIONS, run="run1")
+    decision = Decision("p", f"{QUERY}/u", "run1", micro_batch, 1, 2, 0, (one, replace(two, split=1)))
+    log.decide(decision, log.take_over())
+    for each in (one, two)[:lost]:
+        cluster.time_out(each.transactional_id)
+    if lost == 1:
+        cluster.end_transactions([two.opened], True)
+
+
 @pytest.mark.parametrize(("lost", "seen"), [(0, 2), (1, None), (2, 0)], ids=["open", "lost in part", "lost"])
 def test_decided_write_that_the_function_makes_no_more_is_not_left_in_part(
     cluster: MemoryCluster, lost: int, seen: int | None
 ) -> None:
     """Its driver died before it was completed, and only the other write is made after the restart."""
     Process(cluster).commit(prepared(cluster, "t"), "t0")
-    found = [prepared(cluster, "u", worker=worker, topic="u")[0] for worker in "vw"]
-    one, two = (each.transaction for each in found if isinstance(each, Prepared))
-    log = LogOn(cluster, "p", f"{QUERY}/u", DECISIONS, run="run1")
-    log.decide(Decision("p", f"{QUERY}/u", "run1", 0, 1, 2, 0, (one, replace(two, split=1))), log.take_over())
-    for each in (one, two)[:lost]:
-        cluster.time_out(each.transactional_id)
-    if lost == 1:
-        cluster.end_transactions([two.opened], True)
+    decide_in_part(cluster, 0, lost)
     again = Process(cluster, "run2")
     again.commit(repeated("t"), "t0")
     following = prepared(cluster, "t", run="run2", micro_batch=1)
@@ -273,6 +279,19 @@ def test_open_write_that_the_function_makes_no_more_is_completed(
     log.decide(Decision("p", f"{QUERY}/u", "run1", micro_batch, 1, 1, 0, (found.transaction,)), log.take_over())
     Process(cluster, "run2").commit(prepared(cluster, "t", 2, run="run2", micro_batch=1), "t1")
     assert visible(cluster, "u") == 1
+
+
+@pytest.mark.parametrize("policy", OnLostTransaction)
+def test_write_that_came_first_and_was_left_in_part_stops_the_writes_after_it(
+    cluster: MemoryCluster, policy: OnLostTransaction
+) -> None:
+    """No later micro-batch looks at it again: the run has decided by then, and a later run is beyond it."""
+    Process(cluster).commit(prepared(cluster, "t"), "t0")
+    decide_in_part(cluster, 1, lost=1)
+    again = Process(cluster, "run2")
+    with pytest.raises(TransactionError, match=f"{QUERY}/u was decided, but 1 of its 2.*let it make it first"):
+        again.commit(prepared(cluster, "t", 2, run="run2", micro_batch=1), "t1", policy=policy)
+    assert visible(cluster, "t") == 1
 
 
 def test_writes_of_threads_wait_for_one_another(cluster: MemoryCluster) -> None:
