@@ -85,10 +85,7 @@ def __getattr__(name: str) -> object:
         if name in names:
             from importlib import import_module
 
-            from spark_eos.sent_to_tasks import importing_own_version
-
-            with importing_own_version():
-                value = getattr(import_module(module), name)
+            value = getattr(import_module(module), name)
             globals()[name] = value
             return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

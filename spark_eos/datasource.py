@@ -4,12 +4,10 @@ The readers and writers are imported inside the methods: Spark imports this modu
 of data sources, and a task that only reads does not need the sink.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from spark_eos.message_first import message_first
-from spark_eos.sent_to_tasks import SentToTasks, importing_own_version
+from spark_eos.sent_to_tasks import SentToTasks
 from spark_eos.spark_api import (
     DataSource,
     DataSourceArrowWriter,
@@ -92,47 +90,43 @@ class EosKafkaDataSource(SentToTasks, DataSource):
 
     def schema(self) -> "StructType":
         """Return the schema of the source, which depends on `includeHeaders` only."""
-        with _libraries():
-            from spark_eos.options.source import include_headers
-            from spark_eos.source.schema import source_schema
+        _check_libraries()
+        from spark_eos.options.source import include_headers
+        from spark_eos.source.schema import source_schema
 
         return source_schema(include_headers(self.options))
 
     def reader(self, schema: "StructType") -> DataSourceReader:
         """Return the reader of a batch query."""
-        with _libraries():
-            from spark_eos.source.spark_readers import batch_reader
+        _check_libraries()
+        from spark_eos.source.spark_readers import batch_reader
 
         return batch_reader(self.options, schema)
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """Return the reader of a streaming query."""
-        with _libraries():
-            from spark_eos.source.spark_readers import stream_reader
+        _check_libraries()
+        from spark_eos.source.spark_readers import stream_reader
 
         return stream_reader(self.options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceArrowWriter:
         """Return the writer of a batch job."""
-        with _libraries():
-            from spark_eos.sink.spark_writers import BatchWriter
+        _check_libraries()
+        from spark_eos.sink.spark_writers import BatchWriter
 
         return BatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         """Return the writer of a streaming query."""
-        with _libraries():
-            from spark_eos.sink.spark_writers import StreamWriter
+        _check_libraries()
+        from spark_eos.sink.spark_writers import StreamWriter
 
         # Spark makes the data source where it plans a micro-batch, and sends it to the process that ends one.
         return StreamWriter(self.options, schema, overwrite, plans=not self.is_received)
 
 
-@contextmanager
-def _libraries() -> Iterator[None]:
-    """Import what needs Arrow and NumPy, of this package's own version."""
+def _check_libraries() -> None:
     from spark_eos.column_libraries import check_column_libraries
 
     check_column_libraries()
-    with importing_own_version():
-        yield

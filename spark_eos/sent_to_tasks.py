@@ -14,14 +14,14 @@ import os
 import pickle
 import sys
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from broker_core import __version__
 
 _BUILD: Final = " (build "
+_PACKAGES: Final = ("spark_eos", "broker_core")
 
 
 class _Module(NamedTuple):
@@ -35,27 +35,42 @@ class _Module(NamedTuple):
 
 
 class _OwnFiles:
-    """The modules of this package as they are when a process imports it: they may be replaced while it runs."""
+    """The modules of this package as they are when a process imports it: they may be replaced while it runs.
+
+    It sees each import, also those in functions, and lets through the modules of this build. A process that imports
+    nothing more can go on.
+    """
 
     def __init__(self) -> None:
-        # How many modules, of any package and of these, were loaded when the files were last found as before.
-        self._loaded = self._own_loaded = 0
         try:
-            self._modules = list(_modules())
-            self._checksum = _checksum(self._modules)
+            self._modules: Mapping[str, _Module] = {each.name: each for each in _modules()}
+            self._checksum = _checksum(self._modules.values())
             self.version = f"{__version__}{_BUILD}{self._checksum})"
         except OSError:
             # In an archive, or while files are being replaced.
-            self._modules, self._checksum = [], ""
+            self._modules, self._checksum = {}, ""
             self.version = __version__
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        """Raise `ClientStateError` for a module of this package that is not this build's; the others find it."""
+        if fullname.partition(".")[0] in _PACKAGES:
+            known = self._modules.get(fullname) or self._modules.get(f"{fullname}.__init__")
+            try:
+                is_own = known is not None and _module(known.name, known.path, os.stat(known.path)) == known
+            except OSError:
+                is_own = False
+            if not is_own:
+                self.refuse_replaced()
 
     def refuse_replaced(self) -> None:
         """Raise `ClientStateError` if files were replaced; what cannot be read for another reason is no sign of it."""
         if not self._checksum:
             return
         try:
-            modules = list(_modules())
-            if modules == self._modules or (checksum := _checksum(modules)) == self._checksum:
+            modules = {each.name: each for each in _modules()}
+            if modules == self._modules or (checksum := _checksum(modules.values())) == self._checksum:
+                # The same files may have been written again.
+                self._modules = modules
                 return
             found = f"build {checksum} is there"
         except (FileNotFoundError, NotADirectoryError):
@@ -70,16 +85,6 @@ class _OwnFiles:
             checked=", ".join(_folders()),
             remedy="Start the application again; a query goes on from its checkpoint",
         )
-
-    def refuse_imported(self) -> None:
-        """Raise `ClientStateError` if files were replaced and modules were imported since the last look."""
-        loaded = list(sys.modules)
-        if len(loaded) == self._loaded:
-            return
-        own = sum(name.startswith(("spark_eos", "broker_core")) for name in loaded)
-        if own != self._own_loaded:
-            self.refuse_replaced()
-        self._loaded, self._own_loaded = len(loaded), own
 
 
 def _folders() -> tuple[str, str]:
@@ -103,13 +108,16 @@ def _modules_in(folder: str, package: str) -> Iterator[_Module]:
         if not stem.isidentifier():
             continue
         if suffix == ".py":
-            status = entry.stat()
-            yield _Module(f"{package}.{stem}", entry.path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            yield _module(f"{package}.{stem}", entry.path, entry.stat())
         elif not suffix and entry.is_dir():
             yield from _modules_in(entry.path, f"{package}.{stem}")
 
 
-def _checksum(modules: list[_Module]) -> str:
+def _module(name: str, path: str, status: os.stat_result) -> _Module:
+    return _Module(name, path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def _checksum(modules: Iterable[_Module]) -> str:
     """Return the checksum of the names and contents; 200 files take some milliseconds."""
     checksum = 0
     for module in modules:
@@ -122,6 +130,8 @@ def _checksum(modules: list[_Module]) -> str:
 
 
 _OWN_FILES: Final = _OwnFiles()
+sys.meta_path.insert(0, _OWN_FILES)
+refuse_replaced: Final = _OWN_FILES.refuse_replaced
 OWN_VERSION: Final = _OWN_FILES.version
 
 
@@ -178,25 +188,10 @@ def opened(version: str, sent: bytes) -> object:
             remedy="Install the same wheel in the Python environment of the driver and of all executors, and start "
             "the application again",
         )
-    with importing_own_version():
-        kind, state = pickle.loads(sent)
+    kind, state = pickle.loads(sent)
     received = object.__new__(kind)
     received.__dict__.update(state, is_received=True)
     return received
-
-
-@contextmanager
-def importing_own_version() -> Iterator[None]:
-    """Import modules; raise `ClientStateError` if another build has replaced the files since this process began.
-
-    A process that imports nothing more can go on; one that was refused is refused again.
-    """
-    try:
-        yield
-    except ImportError:
-        _OWN_FILES.refuse_replaced()
-        raise
-    _OWN_FILES.refuse_imported()
 
 
 def for_same_version(call: Callable[[], None]) -> Callable[[], None]:

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from spark_eos.runtime import Process, ProcessState, Runtime
-from spark_eos.sent_to_tasks import importing_own_version
 
 
 class _FrozenModules:
@@ -50,8 +49,7 @@ def loading_modules(process: ProcessState) -> Iterator[None]:
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        with importing_own_version():
-            yield
+        yield
         spare_modules(process)
     finally:
         if was_enabled:

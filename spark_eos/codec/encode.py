@@ -27,7 +27,6 @@ from spark_eos.codec.columns import ByteColumn, EncodeError, binary_column, join
 from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.codec.header_column import EncodedHeaders, encode_headers
 from spark_eos.codec.varints import InlineBytes, Ints, encode_varints, ends_of, repeat_byte, varint_size, varint_sizes
-from spark_eos.sent_to_tasks import importing_own_version
 
 _ATTRIBUTES_BYTES: Final = 1
 # The varint of a length of -1.
@@ -287,8 +286,7 @@ def split(batch: EncodedBatch) -> list[EncodedBatch]:
     if batch.record_count < 2:
         raise ValueError("cannot split a batch of one record; raise max.message.bytes or write smaller records")
     # Imported here, because hardly any batch is too large.
-    with importing_own_version():
-        from spark_eos.codec.decode import decode_slabs
+    from spark_eos.codec.decode import decode_slabs
 
     header = BatchHeader.parse(batch.data)
     columns = pa.Table.from_batches(

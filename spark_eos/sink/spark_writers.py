@@ -28,7 +28,7 @@ from spark_eos.metrics import SINK_METRICS
 from spark_eos.metrics_export.sender import check_exportable, publish, published
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.runtime import process_state
-from spark_eos.sent_to_tasks import SentToTasks, importing_own_version
+from spark_eos.sent_to_tasks import SentToTasks
 from spark_eos.sink.columns import check_append, check_columns, report_ignored
 from spark_eos.sink.commit_report import CommitReport, last_report, leave_report, report_of
 from spark_eos.sink.driver_end import before_driver_ends
@@ -110,8 +110,8 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
         # A job has no next micro-batch.
         report_place = None if is_job else repr(self.options)
         # Before the commit, after which an error is too late.
-        with importing_own_version():
-            from spark_eos.sink.old_rows import warn_of_old_rows
+        from spark_eos.sink.old_rows import warn_of_old_rows
+
         with self._measured(place), _before_driver_ends():
             _commit(_committer(self.options, place, is_job=is_job), present, place.micro_batch, report_place)
             self.is_committed = True
@@ -124,8 +124,8 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
         is_job = place.query == self.query
         try:
             if is_job and None in messages:
-                with importing_own_version():
-                    from spark_eos.sink.abort_sweep import keep_sweeping
+                from spark_eos.sink.abort_sweep import keep_sweeping
+
                 keep_sweeping(self.options, self.incarnation, BATCH_JOB_MICRO_BATCH)
             with self._measured(place):
                 _committer(self.options, place, is_job=is_job).abort(present, place.micro_batch)
@@ -175,8 +175,8 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
         present = _all(messages)
         if present:
             # Before the commit, after which an error is too late.
-            with importing_own_version():
-                from spark_eos.sink.old_rows import warn_of_old_rows
+            from spark_eos.sink.old_rows import warn_of_old_rows
+
             with _before_driver_ends():
                 self.options = _checked(self.options, plans=False)
                 with _measured(self.options, present[0].place.query):
@@ -189,8 +189,7 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
         incarnation = end_incarnation(self.checkpoint)
         is_swept = incarnation is not None and None in messages
         try:
-            with importing_own_version():
-                from spark_eos.sink.abort_sweep import keep_sweeping, sweep_incarnation
+            from spark_eos.sink.abort_sweep import keep_sweeping, sweep_incarnation
         except ClientStateError as error:
             _log_failed_abort(f"micro-batch {batchId}", error)
             return
@@ -249,15 +248,14 @@ def _write(
 
     failpoints.enter(options.prefix)
     acknowledge_input()
-    with importing_own_version():
-        writer = task_writer(
-            process_state(),
-            options,
-            place,
-            may_be_decided=may_be_decided,
-            incarnation=incarnation,
-            committed=committed,
-        )
+    writer = task_writer(
+        process_state(),
+        options,
+        place,
+        may_be_decided=may_be_decided,
+        incarnation=incarnation,
+        committed=committed,
+    )
     watch(process_state(), writer.transaction, options)
     return writer.write(rows)
 
@@ -271,8 +269,7 @@ def _committer(options: SinkOptions, place: Place, *, is_job: bool = False) -> "
     retirement = Retirement.REPLACE
     if is_job:
         retirement = Retirement.FORGET if options.job_id is None else Retirement.MARK
-    with importing_own_version():
-        return committer(process_state(), options, place.query, place.run, retirement=retirement, write=place.write)
+    return committer(process_state(), options, place.query, place.run, retirement=retirement, write=place.write)
 
 
 @contextmanager

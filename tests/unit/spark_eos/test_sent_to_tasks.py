@@ -79,7 +79,7 @@ def test_files_that_cannot_be_read_have_not_been_replaced(
     files = spark_eos.sent_to_tasks._OwnFiles()
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(ClientStateError, match="a part of it is missing now") if is_refused else nullcontext():
-        files.refuse_imported()
+        files.find_spec("spark_eos.a_new_one")
 
 
 def test_call_of_another_version_is_dropped_with_a_warning(
