@@ -21,10 +21,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from spark_eos.errors import EosKafkaError
+from spark_eos.errors import ClientStateError, EosKafkaError
 from spark_eos.options.sink import SinkOptions
 from spark_eos.runtime import ProcessState, process_state
-from spark_eos.sent_to_tasks import for_same_version
+from spark_eos.sent_to_tasks import for_same_version, refuse_replaced
 from spark_eos.sink.detached_process import LIMIT_SECONDS, DetachedProcess, impatient
 from spark_eos.sink.driver_end import after_driver_ends, create_lock
 from spark_eos.sink.factory import cluster_of, committer
@@ -61,7 +61,7 @@ def keep_sweeping(options: SinkOptions, incarnation: str, micro_batch: int) -> N
     """Sweep, in a separate process, what tasks that still run will leave open."""
     try:
         _hand_over(partial(_sweep_now_and_then, options, incarnation, micro_batch, SWEEPS_AFTER_SECONDS))
-    except OSError as error:
+    except (OSError, ClientStateError) as error:
         logger.warning(
             "micro-batch %d: the abort sweep ends here; transactions that its tasks still open end at their "
             "timeout: %s",
@@ -89,7 +89,7 @@ def sweep_at_the_end(options: SinkOptions) -> None:
         _hand_over(partial(after_driver_ends, folder, parent, pickle.dumps(for_same_version(sweep))))
     except FileExistsError:
         return
-    except OSError as error:
+    except (OSError, ClientStateError) as error:
         with suppress(OSError):
             # The next writer tries again.
             mark.unlink()
@@ -101,8 +101,10 @@ def sweep_at_the_end(options: SinkOptions) -> None:
 
 
 def _hand_over(call: Callable[[], None]) -> None:
-    """Make a call in a separate process, now; raises OSError if none can be started."""
-    detached = DetachedProcess()
+    """Make a call in a separate process, now; raises if none can be started, or if it would not make the call."""
+    refuse_replaced()
+    # A pipeline of the user waits until all have closed the standard error that the user's own process has.
+    detached = DetachedProcess(is_silent=is_users_process())
     detached.hand_over(call)
     detached.close()
 

@@ -55,21 +55,23 @@ if call:
 
 
 class DetachedProcess:
-    """This process's side of a detached process; raises OSError if no process can be started."""
+    """This process's side of a detached process; raises OSError if no process can be started.
 
-    def __init__(self) -> None:
+    What it warns of goes to the log of Spark, which has the standard error of its Python processes, unless `is_silent`.
+    """
+
+    def __init__(self, *, is_silent: bool = False) -> None:
         if os.name != "posix":
             raise OSError("this operating system has no process sessions")
         self._file = _nameless_file()
         descriptor = self._file.fileno()
         # Spark's files may be on no path but this process's.
         command = [sys.executable, "-S", "-E", "-c", _CODE, str(descriptor), *sys.path]
-        nothing = subprocess.DEVNULL
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
-            stdout=nothing,
-            stderr=nothing,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL if is_silent else None,
             bufsize=0,
             start_new_session=True,
             pass_fds=[descriptor],

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,8 @@ for moment in sys.argv[1:]:
     if moment == "imported":
         with loading_modules(process_state()):
             import spark_eos.sink.factory
+            from spark_eos.options.sink import sink_options
+            from spark_eos.sink.abort_sweep import keep_sweeping
     if moment == "public":
         try:
             spark_eos.write
@@ -52,10 +55,17 @@ for moment in sys.argv[1:]:
         options = {"topic": "t", "kafka.bootstrap.servers": "h:1", "checkpointLocation": "/none"}
         schema = StructType([StructField("value", StringType())])
         StreamWriter(options, schema, overwrite=False, plans=False).abort([None], 0)
+    if moment == "swept":
+        keep_sweeping(sink_options({"topic": "t", "kafka.bootstrap.servers": "h:1"}), "incarnation", 0)
     if moment == "missing":
         Path("spark_eos/sink/factory.py").unlink()
     if moment == "replaced":
-        Path("spark_eos/sink/cluster.py").write_text(Path("spark_eos/sink/cluster.py").read_text() + "# More.\\n")
+        for file in ("cluster", "dataframe_writes"):
+            with open(f"spark_eos/sink/{file}.py", "a") as module:
+                module.write("# More.\\n")
+    if moment == "written again":
+        for file in Path("spark_eos").rglob("*.py"):
+            file.write_text(file.read_text())
 """
 
 
@@ -110,6 +120,7 @@ def test_call_of_a_replaced_build_is_not_made(build: Path, is_replaced: bool) ->
     answer = run(build, _REPLACED, *files)
     assert answer.returncode == 0, answer.stderr
     assert (build / "called").exists() is not is_replaced
+    assert ("has left open is not ended here" in answer.stderr) is is_replaced
 
 
 @pytest.mark.parametrize("replaced", ["replaced", "missing"])
@@ -132,5 +143,12 @@ def test_abort_imports_nothing_of_another_build_and_does_not_raise(build: Path) 
     assert "micro-batch 0 could not be aborted" in answer.stderr and "were replaced" in answer.stderr
 
 
-def test_process_that_imports_nothing_more_goes_on(build: Path) -> None:
-    assert run(build, _IMPORTED_LATE, "imported", "replaced", "imported").returncode == 0
+def test_sweep_that_another_build_would_not_make_is_warned_of(build: Path) -> None:
+    answer = run(build, _IMPORTED_LATE, "imported", "replaced", "swept")
+    assert answer.returncode == 0, answer
+    assert "the abort sweep ends here" in answer.stderr and "were replaced" in answer.stderr
+
+
+@pytest.mark.parametrize("moments", [("imported", "replaced", "imported"), ("written again", "imported", "public")])
+def test_process_that_imports_nothing_else_goes_on(build: Path, moments: Sequence[str]) -> None:
+    assert run(build, _IMPORTED_LATE, *moments).returncode == 0
