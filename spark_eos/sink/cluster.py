@@ -278,18 +278,24 @@ class KafkaCluster(ClusterReads):
     def partition_count(self, topic: str) -> int:
         return self._described(topic, max_age_ms=FRESH_ENOUGH_MS).partition_count
 
-    def partition_counts(self, topics: Collection[str], *, micro_batch: Hashable | None = None) -> Mapping[str, int]:
-        counts = dict(self._counts.get(micro_batch, {}))
-        unknown = [topic for topic in topics if topic not in counts]
-        if unknown:
+    def known_counts(self, topics: Collection[str], micro_batch: Hashable) -> Mapping[str, int]:
+        """Return the partition counts of topics, each as it was first known to a micro-batch."""
+        counts = self._counts.pop(micro_batch, {})
+        if unknown := [topic for topic in topics if topic not in counts]:
             found = self.client.require_topics(unknown, need_leaders=False)
             counts |= {name: topic.partition_count for name, topic in found.items()}
-        if micro_batch is not None:
-            self._counts.pop(micro_batch, None)
-            self._counts[micro_batch] = counts
-            for oldest in list(self._counts)[:-_MICRO_BATCHES_COUNTED]:
-                del self._counts[oldest]
+        self._counts[micro_batch] = counts
+        for oldest in list(self._counts)[:-_MICRO_BATCHES_COUNTED]:
+            del self._counts[oldest]
         return counts
+
+    def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
+        for answer in self.client.topics_by_broker(topics).values():
+            described = {name: each for name, each in (answer or {}).items() if each.error_code == ErrorCode.NONE}
+            self.client.recent.note(described, self.client.runtime.clock.monotonic())
+        # A topic keeps its partitions, so the response is completed by those.
+        found = self.client.require_topics(topics, need_leaders=False)
+        return {name: topic.partition_count for name, topic in found.items()}
 
     def leader_epochs(self, topics: Collection[str], since: float) -> Mapping[TopicPartition, int]:
         """Return the epochs of all partitions' leaders, as brokers have answered since then; a topic may be missing."""

@@ -140,11 +140,20 @@ class ClusterReads:
     def _look_once(
         self, offsets: Mapping[TopicPartition, int], wait_ms: float, max_age_ms: int
     ) -> dict[TopicPartition, CommittedView | None]:
-        try:
-            places = self._existing({place.topic for place in offsets}, wait_ms, max_age_ms)
-        except UnansweredError:
-            return {}
-        found: dict[TopicPartition, CommittedView | None] = {place: None for place in offsets if place not in places}
+        found: dict[TopicPartition, CommittedView | None] = {}
+        places: dict[TopicPartition, PartitionPlace] = {}
+        for topic in {place.topic for place in offsets}:
+            try:
+                known = self.client.require_topics(
+                    [topic], need_leaders=False, max_age_ms=max_age_ms, timeout_ms=wait_ms
+                )[topic]
+            except UnansweredError:
+                return {}
+            except TopicError:
+                found |= {place: None for place in offsets if place.topic == topic}
+                continue
+            # A topic keeps its partitions: a broker that lacks one has just started.
+            places |= places_of([known])
         wanted = {place: (places[place], offset) for place, offset in offsets.items() if place in places}
         answers = fetch_once(self.client, wanted, IsolationLevel.READ_COMMITTED, _LOOK, wait_ms)
         for place, answer in answers.items():
@@ -153,21 +162,6 @@ class ClusterReads:
                     found[place] = _view(answer)
             elif answer == ErrorCode.OFFSET_OUT_OF_RANGE:
                 found |= self._judge(place, *wanted[place], wait_ms)
-        return found
-
-    def _existing(
-        self, topics: Collection[str], wait_ms: float, max_age_ms: int
-    ) -> dict[TopicPartition, PartitionPlace]:
-        """Return the partitions of topics; one that no longer exists has no entry."""
-        found: dict[TopicPartition, PartitionPlace] = {}
-        for topic in topics:
-            try:
-                known = self.client.require_topics(
-                    [topic], need_leaders=False, max_age_ms=max_age_ms, timeout_ms=wait_ms
-                )[topic]
-            except TopicError:
-                continue
-            found |= places_of([known])
         return found
 
     def _judge(

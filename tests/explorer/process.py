@@ -229,6 +229,8 @@ class _Life:
                 return circumstances.level
             case asks.PartitionCount():
                 return 1
+            case asks.PartitionCounts():
+                return dict.fromkeys(ask.topics, 1)
             case asks.BeginsWith():
                 return False
             case asks.LeaderlessPartitions():

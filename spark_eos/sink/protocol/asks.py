@@ -191,6 +191,12 @@ class PartitionCount(KafkaAsk[int]):
     topic: str
 
 
+class PartitionCounts(KafkaAsk[Mapping[str, int]]):
+    """The numbers of topics' partitions, by the brokers that know most: one that has just started may lack some."""
+
+    topics: Collection[str]
+
+
 class ReplacedTopics(KafkaAsk[Collection[str]]):
     """The topics that were deleted and created again since tasks wrote to them.
 

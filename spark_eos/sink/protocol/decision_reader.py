@@ -224,8 +224,10 @@ class DecisionScan:
             self._has_layout = count >= naming.DECISION_TOPIC_PARTITIONS and await asks.BeginsWith(
                 TopicPartition(self.topic, 0), naming.LAYOUT_KEY
             )
-        numbers = [naming.decision_partition(self._query, count)] if self._has_layout else range(count)
-        return [TopicPartition(self.topic, number) for number in numbers]
+        if self._has_layout:
+            return [TopicPartition(self.topic, naming.decision_partition(self._query, count))]
+        counts = await asks.PartitionCounts([self.topic])
+        return [TopicPartition(self.topic, number) for number in range(counts[self.topic])]
 
     def _is_wanted(self, key: bytes, timestamp_ms: int) -> bool:
         if self._word not in key:

@@ -155,7 +155,7 @@ class BatchBuilder:
         topics = self._topics(rows)
         unknown = [topic for topic in topics if topic not in self._counts]
         if unknown:
-            self._counts.update(self._cluster.partition_counts(unknown, micro_batch=self._micro_batch))
+            self._counts.update(self._cluster.known_counts(unknown, self._micro_batch))
         try:
             return self._order_as_known(rows, topics)
         except DataError:

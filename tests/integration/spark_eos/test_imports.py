@@ -55,7 +55,7 @@ import pyarrow as pa
 from spark_eos.sink.task.batching import BatchBuilder
 cluster = types.SimpleNamespace(
     runtime=REAL,
-    partition_counts=lambda topics, micro_batch: dict.fromkeys(topics, 3),
+    known_counts=lambda topics, micro_batch: dict.fromkeys(topics, 3),
     leaderless_partitions=lambda topics: {},
     batch_bytes=lambda topic, limit: limit,
 )

@@ -229,8 +229,11 @@ class MemoryCluster:
     def partition_count(self, topic: str) -> int:
         return self.partitions
 
-    def partition_counts(self, topics: Collection[str], *, micro_batch: Hashable | None = None) -> Mapping[str, int]:
-        self.calls.append(f"topics {len(topics)}{' again' if micro_batch is None else ''}")
+    def known_counts(self, topics: Collection[str], micro_batch: Hashable) -> Mapping[str, int]:
+        self.calls.append(f"topics {len(topics)}")
+        return self.partition_counts(topics)
+
+    def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
         return {topic: self.partition_count(topic) for topic in topics}
 
     def replaced_topics(

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from kafka.protocol.metadata import MetadataResponse
 
 from broker_core import EmbeddedBroker
 from broker_core.errors import ErrorCode
@@ -24,7 +25,7 @@ from spark_eos.options.sink import SinkOptions
 from spark_eos.sink import decision_writer
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.factory import driver_timeout_ms
-from spark_eos.sink.naming import TaskId
+from spark_eos.sink.naming import TaskId, decision_partition
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import settlement
 from spark_eos.sink.protocol.action_table import Fate
@@ -32,7 +33,7 @@ from spark_eos.sink.protocol.answers import ShortLogError
 from spark_eos.sink.protocol.retirement import Retirement
 from tests.support.spark_eos import driving
 from tests.support.spark_eos.client_world import FakeClient, encoded, unique
-from tests.support.spark_eos.driving import fates_of
+from tests.support.spark_eos.driving import LogOn, fates_of
 from tests.support.spark_eos.prepared_tasks import prepare
 from tests.support.spark_eos.sink_world import PLACE, World
 from tests.support.spark_eos.source_data import delete_records
@@ -66,6 +67,21 @@ def _forget_topic(world: World, monkeypatch: pytest.MonkeyPatch, answers: float)
     # From a new process: one that asked a moment ago uses what it knows, and the leaders check that.
     monkeypatch.setattr(world.client, "recent", RecentTopics())
     monkeypatch.setattr(OffsetLookup, "_describe", lagging_look_up)
+
+
+def _lag(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let any broker answer a new process from before the decision topic had its last two partitions."""
+    ask = world.client.ask_metadata
+
+    def lagging(*asked: Any, **more: Any) -> Any:
+        response = ask(*asked, **more)
+        for topic in response.topics if isinstance(response, MetadataResponse) else ():
+            if topic.name == world.decisions:
+                topic.partitions = [each for each in topic.partitions if each.partition_index < 2]
+        return response
+
+    monkeypatch.setattr(world.client, "ask_metadata", lagging)
+    monkeypatch.setattr(world.client, "recent", RecentTopics())
 
 
 def test_broker_briefly_unaware_of_the_decision_topic_duplicates_no_batch(
@@ -301,6 +317,36 @@ def test_view_of_records_that_are_gone_is_empty_and_not_hidden() -> None:
         assert cluster.views({kept: 1, emptied: 5}, 10_000) == {kept: None, emptied: None}
         view = cluster.views({kept: 2}, 10_000)[kept]
         assert view is not None and [each.first_offset for each in view.batches] == [2]
+
+
+@pytest.mark.parametrize(
+    ("read", "found"),
+    [
+        (lambda cluster, topic: cluster.partition_counts([topic]), lambda topic: {topic: 4}),
+        (lambda cluster, topic: cluster.views({TopicPartition(topic, 3): 0}, 500), lambda topic: {}),
+    ],
+    ids=["a count is of the broker that knows most", "a partition is not gone"],
+)
+def test_broker_that_has_just_started_and_lacks_partitions_is_not_believed(
+    world: World,
+    read: Callable[[KafkaCluster, str], object],
+    found: Callable[[str], object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _lag(world, monkeypatch)
+    assert read(world.cluster, world.decisions) == found(world.decisions)
+
+
+def test_decision_in_a_partition_that_a_broker_lacks_is_found_without_its_pointer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a scan finds it under another prefix; to miss it would write the micro-batch again."""
+    while decision_partition(world.query, 4) < 2:
+        world.query = unique("query")
+    world.committer("run1").commit([world.prepare("run1")], 0)
+    _lag(world, monkeypatch)
+    newest = LogOn(world.cluster, "other", world.query, world.decisions, run="run1").newest()
+    assert newest is not None and newest.run == "run1"
 
 
 @pytest.mark.parametrize("wait_ms", [None, 5_000])
