@@ -129,6 +129,8 @@ class KafkaCluster(ClusterReads):
         self, opened: Collection[OpenTransaction], commit: bool, wait_ms: int | None = None
     ) -> Mapping[str, EndAnswer]:
         """End transactions, all that may be ended; then raise if the principal may not end one of them."""
+        if commit and wait_ms is not None:
+            wait_ms = min(wait_ms, self.client.options.api_timeout_ms)
         answers = transactions.end_txns(self.client, opened, commit=commit, timeout_ms=wait_ms) if opened else {}
         for name, answer in answers.items():
             if answer.code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:

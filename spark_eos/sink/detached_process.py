@@ -126,7 +126,7 @@ def end_unprepared(
                 found = describe_transactions(client, [name])[name]
                 is_it = (found.producer_id, found.producer_epoch) == transaction.producer
                 if found.exists and is_it and found.state == TransactionState.ONGOING.label:
-                    # Its marker would be lost (`protocol.lost_markers`).
+                    # Its marker would be lost (`descriptions.without_leaders`).
                     if leaderless_among(client, found.topic_partitions) is not None:
                         clock.sleep(_PAUSE_SECONDS)
                         continue

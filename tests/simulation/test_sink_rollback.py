@@ -21,7 +21,7 @@ from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.factory import committer, task_writer
 from spark_eos.sink.messages import Place, Prepared, TaskMessage
-from spark_eos.sink.protocol import late_commits, settlement
+from spark_eos.sink.protocol import settlement
 from spark_eos.sink.protocol.action_table import Fate, SettlementAction
 from tests.simulation.judge import final_view
 from tests.simulation.plan import SUNK, calm
@@ -313,8 +313,7 @@ def test_checker_detects_a_restart_that_splits_a_micro_batch(version: int, monke
     stories: list[list[str]] = []
     play("OL", version, judge)
     with monkeypatch.context() as broken:
-        for module in (settlement, late_commits):
-            broken.setattr(module, "action_for", wrong)
+        broken.setattr(settlement, "action_for", wrong)
         play("OL", version, judge)
     assert stories[0] == []
     assert [story[:23] for story in stories[1]] == ["task 0 was committed as"]

@@ -9,20 +9,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
-from broker_core.types import ProducerIdentity, TransactionState
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import UnansweredError
 from spark_eos.open_transaction import OpenTransaction
-from spark_eos.sink.prepared import PreparedTransaction
+from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
 from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.asks import (
     DescribeTransactions,
     EndTransactions,
     ForgetCoordinators,
+    LeaderlessPartitions,
     Sleep,
     TransactionVersion,
     info,
 )
-from spark_eos.sink.protocol.lost_markers import without_leaders
 
 # Why a description, or its absence, is not trusted; None if it is.
 _Doubt: TypeAlias = Callable[[Description | None], str | None]
@@ -96,8 +96,7 @@ async def describe_since(transactional_id: str, held: ProducerIdentity) -> Descr
 async def abort_described(found: Sequence[Description], wait_ms: int | None = None) -> list[Description]:
     """Abort exactly the transactions that were described; a request that arrives late affects nothing newer.
 
-    Return the transactions that it asked to abort. It leaves out a transaction if one of its partitions has no leader:
-    `lost_markers` explains why.
+    Return the transactions that it asked to abort; it leaves out those that `without_leaders` returns.
     """
     waiting = await without_leaders({each.transactional_id: each.topic_partitions for each in found})
     for name, place in waiting.items():
@@ -107,6 +106,28 @@ async def abort_described(found: Sequence[Description], wait_ms: int | None = No
     opened = [OpenTransaction(each.transactional_id, each.producer, version) for each in ended]
     await EndTransactions(opened, commit=False, wait_ms=wait_ms)
     return ended
+
+
+async def without_leaders(
+    written: Mapping[str, Collection[TopicPartition | WrittenRange]],
+) -> Mapping[str, TopicPartition]:
+    """Return the transactional ids that wrote to a partition without a leader, each with one such partition.
+
+    They are not ended. Apache Kafka 4.3 and 4.4 complete such a transaction without its marker there (KAFKA-20734):
+    readers of the partition wait until an operator ends it, and the producer's next marker ends both transactions the
+    same way. What is left open is ended by the next sweep, or by its coordinator at its timeout.
+    """
+    topics = sorted({place.topic for places in written.values() for place in places})
+    leaderless = await LeaderlessPartitions(topics) if topics else {}
+    # A micro-batch may have a million places, and almost never one without a leader.
+    if not any(leaderless.values()):
+        return {}
+    return {
+        name: TopicPartition(place.topic, place.partition)
+        for name, places in written.items()
+        for place in places
+        if place.partition in leaderless.get(place.topic, ())
+    }
 
 
 async def _describe(wanted: Mapping[str, _Doubt], *, leave_out: bool = False) -> Mapping[str, Description]:

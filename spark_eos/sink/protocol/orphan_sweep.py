@@ -57,8 +57,7 @@ from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.protocol import asks
 from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.decision_log import UNSTABLE_LIMIT_MS, UNSTABLE_PATIENCE_MS
-from spark_eos.sink.protocol.descriptions import abort_described
-from spark_eos.sink.protocol.lost_markers import without_leaders
+from spark_eos.sink.protocol.descriptions import abort_described, without_leaders
 from spark_eos.sink.protocol.state import QueryRun, RunMemory
 
 # Brokers do not support ListTransactions, or refuse it.

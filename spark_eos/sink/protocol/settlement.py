@@ -46,10 +46,8 @@ from spark_eos.sink.protocol.action_table import (
 from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.asks import Count, EndTransactions, Monotonic, Now, Reach, Sleep, StepsOf, info, warn
 from spark_eos.sink.protocol.decision_errors import command, lost_error, repair
-from spark_eos.sink.protocol.descriptions import describe_prepared
-from spark_eos.sink.protocol.late_commits import commits_wait_ms, next_action
+from spark_eos.sink.protocol.descriptions import describe_prepared, time_left_ms, without_leaders
 from spark_eos.sink.protocol.log_fates import logged_fates
-from spark_eos.sink.protocol.lost_markers import without_leaders
 
 _PAUSE_SECONDS: Final = 0.2
 # How often a settlement reports what is left, unless something changes.
@@ -102,7 +100,7 @@ async def settle(decision: Decision, limit_seconds: float = SETTLE_LIMIT_SECONDS
     while True:
         refusal: AuthorizationError | None = None
         fates |= await fates_of(waiting)
-        action = await next_action(decision, fates)
+        action = await _next_action(decision, fates)
         held: Mapping[str, TopicPartition] = {}
         if action in (SettlementAction.COMMIT, SettlementAction.ABORT):
             still_open = [each for each in decision.transactions if fates[each] is Fate.OPEN]
@@ -131,6 +129,30 @@ async def settle(decision: Decision, limit_seconds: float = SETTLE_LIMIT_SECONDS
     if refusal is not None and action in _LOOKED_AFTER:
         raise refusal
     return Settlement(decision, tuple(fates[transaction] for transaction in decision.transactions))
+
+
+async def _next_action(decision: Decision, fates: Mapping[PreparedTransaction, Fate]) -> SettlementAction:
+    """Return the action of the table, or to wait if it is a first commit and the time of a transaction is over.
+
+    Coordinators that could not record anything for a while then abort, each at its own time. Of commits that are sent
+    meanwhile some succeed, and the micro-batch is lost in part. Without any, all of it is aborted and written again. A
+    transaction begins at its coordinator, which may be later than its task says: only the coordinator's time counts.
+    """
+    action = action_for(decision, fates.values())
+    is_first = action is SettlementAction.COMMIT and Fate.COMMITTED not in fates.values()
+    if not is_first or decision.intervention is not None:
+        return action
+    still_open = [each for each, fate in fates.items() if fate is Fate.OPEN]
+    if await _left_ms(still_open) > 0:
+        return action
+    described = await describe_prepared(still_open, now_ms := await Now(), leave_out=True)
+    is_over = len(described) < len(still_open) or any(time_left_ms(each, now_ms) <= 0 for each in described.values())
+    return SettlementAction.WAIT if is_over else action
+
+
+async def _left_ms(transactions: Collection[PreparedTransaction]) -> int:
+    """Return when the first of these times out, from now, by this machine's clock."""
+    return min(each.started_at_ms + each.timeout_ms for each in transactions) - await Now()
 
 
 async def _held(still_open: Collection[PreparedTransaction], *, commit: bool) -> Mapping[str, TopicPartition]:
@@ -179,7 +201,8 @@ async def _end_open(
 
 async def end_all(transactions: Sequence[PreparedTransaction], *, commit: bool) -> set[PreparedTransaction]:
     """Send EndTxn for all; return which of them had success as the response."""
-    wait_ms = await commits_wait_ms(transactions) if commit else None
+    left_ms = await _left_ms(transactions) if commit and transactions else 0
+    wait_ms = left_ms if left_ms > 0 else None
     answers = await EndTransactions([transaction.opened for transaction in transactions], commit, wait_ms)
     return {t for t in transactions if answers[t.transactional_id].code is ErrorCode.NONE}
 

@@ -92,7 +92,7 @@ class TaskTransaction(TransactionalProducer):
         )
 
     def abort(self, timeout_ms: float | None = None, *, sends_end: bool = True) -> EndAnswer | None:
-        """Abort; while a partition has no leader, the watchdog or the driver does that later (`lost_markers`)."""
+        """Abort; while a partition has no leader, the watchdog or the driver does that later (`without_leaders`)."""
         leaderless = leaderless_among(self._client, self.places)
         answer = super().abort(timeout_ms, sends_end=sends_end and leaderless is None)
         if leaderless is None:

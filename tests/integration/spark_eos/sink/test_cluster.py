@@ -10,7 +10,7 @@ from kafka.protocol.metadata import MetadataResponse
 
 from broker_core import EmbeddedBroker
 from broker_core.errors import ErrorCode
-from broker_core.types import TopicPartition
+from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.admin.command import ExitCode, main
 from spark_eos.client import transactions
 from spark_eos.client.coordinator_cache import CoordinatorType
@@ -305,6 +305,23 @@ def test_job_killed_during_completion_is_reported_and_completed_by_a_command(
     assert main(["decisions", *words, *reach]) == ExitCode.DONE
     wait_until(lambda: states() == ["CompleteCommit"] * 2, "both are completed")
     assert world.visible() == ["row of 0"] * 2
+
+
+@pytest.mark.parametrize(("commit", "repeated_for_ms"), [(True, 5_000), (False, 30_000)])
+def test_commit_is_repeated_for_the_api_timeout_at_most(
+    commit: bool, repeated_for_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float | None] = []
+
+    def end_txns(*_: Any, timeout_ms: float | None = None, **__: Any) -> dict[str, EndAnswer]:
+        asked.append(timeout_ms)
+        return {}
+
+    monkeypatch.setattr(transactions, "end_txns", end_txns)
+    with KafkaClient(ClientOptions(("h:1",), api_timeout_ms=5_000)) as client:
+        opened = OpenTransaction("id", ProducerIdentity(1, 0), 2)
+        KafkaCluster(client, "decisions").end_transactions([opened], commit, 30_000)
+    assert asked == [repeated_for_ms]
 
 
 def test_view_of_records_that_are_gone_is_empty_and_not_hidden() -> None:

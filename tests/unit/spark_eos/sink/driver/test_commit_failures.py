@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NoReturn
 
 import pytest
@@ -536,6 +537,24 @@ def test_no_transaction_is_the_first_to_be_committed_when_the_time_is_over(
         committer_of(cluster).commit(messages, 0)
     committer_of(cluster, "run2").commit(prepare(cluster, 0, "run2"), 0)
     assert visible(cluster) == 2
+
+
+def test_commit_is_repeated_while_its_transactions_last(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The setting of the API timeout may be longer than that, and is no reason to commit what has timed out."""
+    end, waits = cluster.end_transactions, []
+
+    def noting(opened: list[OpenTransaction], commit: bool, wait_ms: int | None = None) -> object:
+        waits.append(wait_ms)
+        return end(opened, commit)
+
+    monkeypatch.setattr(cluster, "end_transactions", noting)
+    prepared = [each for each in prepare(cluster, 0) if isinstance(each, Prepared)]
+    committer_of(cluster).commit(
+        [replace(each, transaction=replace(each.transaction, timeout_ms=300_000)) for each in prepared], 0
+    )
+    assert waits == [300_000]
 
 
 def test_time_of_a_first_commit_is_that_of_the_coordinator(cluster: MemoryCluster) -> None:
