@@ -28,6 +28,8 @@ pytest_plugins = (
 
 # What other processes have left out.
 LEFT_OUT: list[str] = []
+# What the user has set: Spark's sessions set another one, which tests do not see.
+LOCAL_DIRS = os.environ.get("SPARK_LOCAL_DIRS")
 
 examples.load_profile()
 use_memory(os.environ)
@@ -75,6 +77,11 @@ def pytest_runtest_setup() -> None:
     """Take away the directory of a Spark session that an earlier test of this process has left."""
     os.environ.pop("SPARK_LOCAL_DIRS", None)
     use_folder(None)
+
+
+def pytest_unconfigure() -> None:
+    """Give back to the user what tests do not see."""
+    os.environ |= {"SPARK_LOCAL_DIRS": LOCAL_DIRS} if LOCAL_DIRS is not None else {}
 
 
 @pytest.fixture
