@@ -16,7 +16,7 @@ from broker_core.coordinator.journal import JournalRecord
 from broker_core.coordinator.transactions.records import TransactionImage, encode_key, encode_value
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.simulation.disk import MemoryStorage
-from broker_core.types import LAST_CLIENT_EPOCH, TransactionState
+from broker_core.types import LAST_CLIENT_EPOCH, TopicPartition, TransactionState
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.sink.commit_report import report_of
@@ -86,6 +86,9 @@ class Journal:
     # What was visible and is deleted, how often, and all that was there.
     seen: Counter[str] = field(default_factory=Counter)
     deleted: set[str] = field(default_factory=set)
+    # What was tried while differing rows might be discarded, and the partitions that lost their newest records.
+    discarding: set[tuple[int, int]] = field(default_factory=set)
+    cut: set[TopicPartition] = field(default_factory=set)
 
 
 class Spark:
@@ -312,6 +315,8 @@ class ActedQuery(Acted):
         tries.append(self._rows(tries, f"b{number}.w{write}.v{len(tries)}"))
         at, (topic, name), query = len(tries) - 1, self.writes[write], self.name_of(write)
         given = {**self.options, "topic": topic}
+        if given.get("discardDifferingRows") == "true":
+            self.journal.discarding.add((number, write))
         if self.mode == "job":
             given["jobId"] = query
         elif name:
@@ -408,6 +413,7 @@ class ActedQuery(Acted):
             self.journal.deleted.update(value for at, value in records_of(log, READ_UNCOMMITTED) if at < end)
 
     def note_kept(self, log: Any) -> None:
+        self.journal.cut.add(log.topic_partition)
         self.journal.deleted.difference_update(value for _, value in records_of(log, READ_COMMITTED))
         # A record whose marker is lost may be visible again.
         self.journal.seen.subtract(v for _, v in records_of(log, READ_UNCOMMITTED) if self.journal.seen[v])
@@ -423,7 +429,7 @@ class ActedQuery(Acted):
                 seen.update(value for _, value in records_of(log, READ_COMMITTED))
                 # Nothing ends a transaction whose marker was lost, nor shows what follows it.
                 hidden = (value for at, value in records_of(log, READ_UNCOMMITTED) if at >= log.last_stable_offset)
-                journal.deleted.update(hidden if "lose records" in self.kinds else ())
+                journal.deleted.update(hidden if log.topic_partition in journal.cut else ())
         yield from (f"{value} is there {count} times" for value, count in seen.items() if count > 1)
         text = str(self.error or "")
         for unit, tries in journal.tries.items():
@@ -431,7 +437,7 @@ class ActedQuery(Acted):
             if len({tuple(sorted(each)) for each in values if any(seen[value] for value in each)}) > 1:
                 yield f"{unit} has rows of several runs"
             wanted = values[journal.reported.get(unit, -1)]
-            if "discard" in self.kinds:
+            if unit in journal.discarding:
                 wanted = next((each for each in values if any(seen[value] for value in each)), wanted)
             missing = [value for value in wanted if not seen[value] and value not in journal.deleted]
             if unit in journal.reported and missing:
