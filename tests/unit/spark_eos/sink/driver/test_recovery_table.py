@@ -111,8 +111,9 @@ def make(cluster: MemoryCluster, split: str, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let recovery ask again at once."""
+    """Let recovery ask again at once, and look a few times at what stays open: a minute has 300 looks."""
     monkeypatch.setattr(descriptions, "_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(settlement, "_PAUSE_SECONDS", 10)
 
 
 @pytest.mark.parametrize("version", [1, 2])
