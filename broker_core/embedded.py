@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, Literal, Self, TypeVar, Unpack
 
+from broker_core.broker.apis import served_apis
 from broker_core.broker.endpoints import PLAINTEXT
 from broker_core.broker.fault_injection import Action, Fault, Moment, Throttle, Wanted, report
 from broker_core.broker.purgatory import Purgatory
@@ -353,7 +354,8 @@ class EmbeddedBroker(DataControls):
             transactional_id: A transactional id in the request, likewise.
 
         Raises:
-            ValueError: The arguments can never match; markers, for example, have no client.
+            ValueError: The arguments can never match: an API names no topic, a version is not served, a marker has no
+                client.
             TypeError: An argument is of another type, and would never match.
         """
         _ = None if broker is None else self.broker(broker)
@@ -366,6 +368,7 @@ class EmbeddedBroker(DataControls):
             action=action,
             times=times,
             nth=nth,
+            served=served_apis(self._config.kafka_version),
             version=version,
             client_id=client_id,
             principal=principal,

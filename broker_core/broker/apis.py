@@ -19,6 +19,7 @@ from broker_core.broker.handlers import (
     topics,
     transactions,
 )
+from broker_core.broker.request_log import nameable
 from broker_core.installed import parts
 from broker_core.types import check_text
 from broker_core.wire.api_names import ApiName
@@ -59,3 +60,25 @@ def check_api(name: str) -> ApiName:
         guess = f"did you mean {near[0]!r}? There are" if near else "there are"
         raise ValueError(f"api={name!r} is not served; {guess} {', '.join(sorted(APIS))}")
     return cast(ApiName, name)
+
+
+def check_criteria(served: Mapping[int, ServedApi], api: str | None, wanted: Mapping[str, object]) -> None:
+    """Raise ValueError, with what is possible, if no request of a served API can match the criteria of a fault."""
+    apis = [each for each in served.values() if api in (None, each.name)]
+    if not apis:
+        raise ValueError(f"api={api!r} is not served by a broker of this version of Kafka")
+    version = wanted.get("version")
+    found = [
+        nameable(each.request, v)
+        for each in apis
+        for v in range(each.min_version, each.max_version + 1)
+        if version in (None, v)
+    ]
+    if not found:
+        first, last = min(each.min_version for each in apis), max(each.max_version for each in apis)
+        raise ValueError(f"version={version}: {api or 'any API'} is served in versions {first} to {last}")
+    about = wanted.keys() & {"topic", "partition", "group", "transactional_id"}
+    if not any(about <= each for each in found):
+        names = ", ".join(sorted(frozenset().union(*found))) or "none of these"
+        which = f"{api or 'served'} request" + ("" if version is None else f" of version {version}")
+        raise ValueError(f"no {which} names {' and '.join(sorted(about))}; possible are {names}")

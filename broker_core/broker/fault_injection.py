@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, Literal, Protocol, Self, TypedDict, get_args
 
-from broker_core.broker.apis import APIS, check_api
+from broker_core.broker.apis import APIS, SERVED, check_api, check_criteria
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.broker.request_log import RequestLog, RequestSeen, is_refusal
 from broker_core.errors import ErrorCode
@@ -19,6 +19,7 @@ from broker_core.types import Frame, at_once, check_number, check_text, check_wh
 from broker_core.wire.api_names import ApiName
 from broker_core.wire.error_responses import error_response
 from broker_core.wire.framing import Request, Response
+from broker_core.wire.served import ServedApi
 
 logger = logging.getLogger(__name__)
 
@@ -173,6 +174,7 @@ class Fault:
         action: Action,
         times: int | None,
         nth: int | None,
+        served: Mapping[int, ServedApi] = SERVED,
         **wanted: object,
     ) -> None:
         self.api, self.when, self.action = api, when, action
@@ -181,9 +183,9 @@ class Fault:
         self._nth = 1 if nth is None else nth
         self._times = 1 if times is None and nth is not None else times
         self._remove = remove
-        self._check()
+        self._check(served)
 
-    def _check(self) -> None:
+    def _check(self, served: Mapping[int, ServedApi]) -> None:
         if self.when not in _MOMENTS:
             raise ValueError(f"when={self.when!r}: expected one of {', '.join(_MOMENTS)}")
         if self.api is not None:
@@ -194,6 +196,8 @@ class Fault:
             check_whole(name, count)
         if self._nth < 1 or (self._times is not None and self._times < 1):
             raise ValueError("nth and times count from 1")
+        if isinstance(partition := self._wanted.get("partition"), int) and partition < 0:
+            raise ValueError(f"partition={partition}: partitions count from 0")
         self._check_action()
         if isinstance(self.action, Throttle) and self.when != BEFORE:
             raise ValueError(f"Throttle applies to an answer: when={self.when!r} is not possible, only {BEFORE!r}")
@@ -205,6 +209,8 @@ class Fault:
                 raise ValueError(
                     f"{unknown[0]}: markers are sent by no client; when='mid' can match {sorted(_OF_MARKERS)}"
                 )
+        else:
+            check_criteria(served, self.api, self._wanted)
 
     def _check_action(self) -> None:
         if isinstance(self.action, type):

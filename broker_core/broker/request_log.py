@@ -13,6 +13,7 @@ from uuid import UUID
 from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
+from broker_core.wire import messages as m
 from broker_core.wire.error_responses import error_codes
 from broker_core.wire.framing import Request, Response
 
@@ -23,6 +24,7 @@ _TOPIC_NAMES: Final = frozenset({"topic_names", "subscribed_topic_names"})
 _TOPICS: Final = frozenset({"topics", "topic_data", "v3_and_below_topics", "topic_partitions"})
 _PARTITIONS: Final = frozenset({"partitions", "partition_data", "partition_indexes"})
 _INDEX: Final = ("index", "partition_index", "partition")
+_NAME: Final = ("name", "topic", "topic_name")
 # Further fields that a summary shows.
 _TELLING: Final = (
     "producer_id",
@@ -195,7 +197,7 @@ class _Found:
         self.topics: set[str] = set()
         self.partitions: set[TopicPartition] = set()
 
-    def walk(self, message: Any, struct: Any, version: int) -> None:
+    def walk(self, message: object, struct: Any, version: int) -> None:
         for field in struct._fields:
             value = getattr(message, field.name) if field.for_version_q(version) else None
             if value is None:
@@ -215,7 +217,7 @@ class _Found:
 
     def _topic(self, item: Any, struct: Any, version: int) -> None:
         fields = {field.name: field for field in struct._fields if field.for_version_q(version)}
-        name = next((getattr(item, key) for key in ("name", "topic") if key in fields), None)
+        name = next((getattr(item, key) for key in _NAME if key in fields), None)
         if name is None and "topic_id" in fields:
             name = self.topic_names.get(item.topic_id, str(item.topic_id))
         if name is None:
@@ -225,6 +227,33 @@ class _Found:
             for part in getattr(item, key) or ():
                 index = part if isinstance(part, int) else next(getattr(part, k) for k in _INDEX if hasattr(part, k))
                 self.partitions.add(TopicPartition(name, index))
+
+
+def nameable(request: type[m.ApiMessage], version: int) -> frozenset[str]:
+    """Return which of topic, partition, group and transactional_id a request of this version can name."""
+    if request is m.FindCoordinatorRequest:
+        return frozenset({"group"} if version < 1 else {"group", "transactional_id"})
+    return frozenset(_nameable(request._struct, version))
+
+
+def _nameable(struct: Any, version: int) -> Iterator[str]:
+    for field in struct._fields:
+        if not field.for_version_q(version):
+            continue
+        if field.name in _TOPICS and field.is_struct_array():
+            fields = {each.name for each in field._fields if each.for_version_q(version)}
+            if fields & {*_NAME, "topic_id"}:
+                yield "topic"
+                if fields & _PARTITIONS:
+                    yield "partition"
+        elif field.is_struct_array():
+            yield from _nameable(field, version)
+        elif field.name in _TRANSACTIONAL_IDS:
+            yield "transactional_id"
+        elif field.name in _GROUPS:
+            yield "group"
+        elif field.name in _TOPIC_NAMES:
+            yield "topic"
 
 
 def _subject(request: Request, topic_names: Mapping[UUID, str]) -> RequestSubject:

@@ -223,8 +223,8 @@ def test_lost_marker_is_retried_after_the_coordinator_backoff(kafka, client):
         ({"broker": 2}, False),
         ({"topic": "in"}, True),
         ({"topic": "out"}, False),
-        ({"group": "g"}, False),
-        ({"transactional_id": "t"}, False),
+        ({"api": None, "group": "g"}, False),
+        ({"api": None, "transactional_id": "t"}, False),
         ({"api": "Produce"}, False),
         ({}, True),
     ],
@@ -301,11 +301,28 @@ async def _later(_):
         ({"times": 0}, "count from 1"),
         ({"action": 3}, "expected Error, Delay"),
         ({"action": _later}, "is a coroutine function"),
+        ({"version": 99}, "any API is served in versions 0 to"),
+        ({"api": "Produce", "version": 2}, "version=2: Produce is served in versions 3 to"),
+        ({"api": "Produce", "group": "g"}, "no Produce request names group; .* partition, topic, transactional_id"),
+        ({"api": "Heartbeat", "topic": "in"}, "no Heartbeat request names topic; possible are group"),
+        ({"api": "Metadata", "topic": "in", "partition": 0}, "names partition and topic; possible are topic"),
+        ({"api": "ApiVersions", "topic": "in"}, "possible are none of these"),
+        ({"api": "FindCoordinator", "version": 0, "transactional_id": "t"}, "of version 0 names transactional_id"),
+        ({"version": 4, "group": "g", "partition": 0, "api": "AddOffsetsToTxn"}, "names group and partition"),
+        ({"partition": -1}, "partition=-1"),
     ],
 )
 def test_fault_that_can_never_match_is_refused(kafka, wrong, message):
     with pytest.raises(ValueError, match=message):
         kafka.fault(**{"action": Drop()} | wrong)
+
+
+def test_fault_for_what_this_version_of_kafka_does_not_serve_is_refused():
+    with EmbeddedBroker(kafka_version="3.7") as kafka:
+        with pytest.raises(ValueError, match="ShareFetch.*not served"):
+            kafka.fault(api="ShareFetch", action=Drop())
+        with pytest.raises(ValueError, match="version=13: Produce is served in versions 3 to 10"):
+            kafka.fault(api="Produce", version=13, action=Drop())
 
 
 @pytest.mark.parametrize(
