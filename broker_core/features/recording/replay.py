@@ -14,7 +14,7 @@ from broker_core.features.recording.recordings import Entry, Header, read_record
 from broker_core.features.recording.replayed_ids import ReplayedIds
 from broker_core.records.header import iter_headers
 from broker_core.server.clock import monotonic_s
-from broker_core.types import LAST_PORT
+from broker_core.types import LAST_PORT, check_number
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import error_codes
 from broker_core.wire.framing import FrameReader, MalformedFrame, Request, UnsupportedVersion, decode_request
@@ -104,7 +104,13 @@ def replay(path: str | os.PathLike[str], bootstrap_servers: str, *, deadline_s: 
     Raises:
         ValueError: The file is damaged, the server has fewer brokers, or its address is not host:port.
         OSError: The file cannot be read, or the server cannot be reached.
+        TypeError: An argument is of another type; a broker, for example, has the property `bootstrap_servers`.
     """
+    if not isinstance(bootstrap_servers, str):
+        raise TypeError(
+            f"bootstrap_servers={bootstrap_servers!r}; expected addresses as str, such as kafka.bootstrap_servers"
+        )
+    check_number("deadline_s", deadline_s)
     header, entries = read_recording(path)
     run = _Replay(header, entries, deadline_s)
     try:

@@ -244,6 +244,19 @@ def test_an_address_that_is_none_is_refused(tmp_path, address):
         replay(path, address)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"bootstrap_servers": EmbeddedBroker()}, "expected addresses as str, such as kafka.bootstrap_servers"),
+        ({"bootstrap_servers": ["127.0.0.1:9092"]}, "expected addresses as str"),
+        ({"deadline_s": "10"}, "deadline_s='10'; expected a number"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused(wrong, message):
+    with pytest.raises(TypeError, match=message):
+        replay("requests.jsonl", **{"bootstrap_servers": "127.0.0.1:9092"} | wrong)
+
+
 def test_a_server_that_is_not_there_is_named(tmp_path):
     path = tmp_path / "requests.jsonl"
     with EmbeddedBroker() as kafka, kafka.recording(path):
