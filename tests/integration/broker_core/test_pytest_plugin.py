@@ -111,13 +111,22 @@ def test_arguments_that_would_be_ignored_are_refused(run):
         def test_marker(kafka):
             pass
 
+        @pytest.mark.kafka(brokers=3)
+        def test_marker_of_a_shared_broker(kafka_cluster, kafka_producer):
+            pass
+
+        @pytest.mark.kafka(brokers=2)
+        def test_both_brokers(kafka_cluster, kafka):
+            assert (len(kafka.broker_ids), len(kafka_cluster.broker_ids)) == (2, 1)
+
         def test_topics_in_a_list(kafka_consumer):
             kafka_consumer(["in", "out"])
     """)
-    result.assert_outcomes(errors=1, failed=1)
+    result.assert_outcomes(errors=2, failed=1, passed=1)
     result.stdout.fnmatch_lines(
         [
             "*TypeError: the marker kafka has ('3.9',) without a name; write for example kafka(brokers=3)*",
+            "*TypeError: the marker kafka is for the fixture kafka, and this test uses only kafka_cluster*",
             "*TypeError: kafka_consumer has ?'in', 'out'?; expected topics as str, and dictionaries of settings*",
         ]
     )
