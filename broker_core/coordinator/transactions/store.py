@@ -20,7 +20,7 @@ from broker_core.coordinator.transactions.records import (
     encode_key,
     encode_value,
 )
-from broker_core.coordinator.transactions.transitions import Change, broken_stored_rules, build
+from broker_core.coordinator.transactions.transitions import Change, broken, build, stored_rules
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.types import NO_PRODUCER_EPOCH, TopicPartition, coordinator_partition
 
@@ -152,8 +152,8 @@ class TransactionStore:
         image = decode_value(entry.value)
         if image is None:
             return
-        broken = broken_stored_rules(image)
-        if broken:
+        violated = broken(stored_rules(image))
+        if violated:
             # The next step from it would be illegal; only this id is affected.
             logger.error(
                 "skipped the record of transactional id %r at offset %d of __transaction_state-%d, which no"
@@ -161,7 +161,7 @@ class TransactionStore:
                 transactional_id,
                 entry.offset,
                 partition,
-                broken,
+                violated,
             )
             return
         _apply(self.led[partition], transactional_id, image)

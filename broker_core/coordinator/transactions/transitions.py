@@ -148,8 +148,8 @@ def build(image: Image, change: Change) -> TransactionDraft:
     Raises `KafkaError` if it needs a producer id and none is available.
     """
     draft = BUILDERS[image](change)
-    broken = broken_rules(change.stored, draft.image)
-    assert not broken, f"{change.stored} -> {draft.image} breaks {broken}"
+    for rules in (step_rules(change.stored, draft.image), stored_rules(draft.image)):
+        assert all(rules.values()), f"{change.stored} -> {draft.image} breaks {broken(rules)}"
     return draft
 
 
@@ -158,74 +158,48 @@ def fresh_image(producer_id: int, now_ms: int) -> TransactionImage:
     return TransactionImage(producer_id, NO_PRODUCER_EPOCH, 0, TransactionState.EMPTY, frozenset(), now_ms)
 
 
-def _epoch_moves_on(old: TransactionImage, new: TransactionImage) -> bool:
-    """Return whether the epoch stays, increments by one, or begins at 0 with a new producer id."""
-    if new.producer_id != old.producer_id:
-        return new.producer_epoch == 0
-    return new.producer_epoch in (old.producer_epoch, old.producer_epoch + 1)
+def step_rules(old: TransactionImage, new: TransactionImage) -> dict[str, bool]:
+    """Return the rules of a step and whether it follows each (rules A.3, the checks on completing a transition).
+
+    A rule that says nothing of the new state is followed. `stored_rules` has those of the new image alone.
+    """
+    state = new.state
+    is_ongoing, is_prepared = state is TransactionState.ONGOING, state in PREPARED
+    is_complete = state in IDLE and state is not TransactionState.EMPTY
+    same_id, step = new.producer_id == old.producer_id, new.producer_epoch - old.producer_epoch
+    return {
+        "legal step": is_legal(old.state, state),
+        # The other states' rules of the identity say more.
+        "epoch moves on": is_ongoing or is_complete or (step in (0, 1) if same_id else new.producer_epoch == 0),
+        "same identity": not is_ongoing or (same_id and step == 0),
+        "same timeout": state is TransactionState.EMPTY or new.timeout_ms == old.timeout_ms,
+        "partitions only grow": not is_ongoing or new.partitions >= old.partitions,
+        "same partitions": not is_prepared or new.partitions == old.partitions,
+        "same producer id": not is_prepared or same_id,
+        "bumped if V2": not is_prepared
+        or new.client_transaction_version < 2
+        or new.producer_epoch == min(old.producer_epoch + 1, FENCING_EPOCH),
+        "as prepared": not is_complete or (new.producer_id, new.producer_epoch) == old.next_identity,
+    }
 
 
-def _bumped_if_v2(old: TransactionImage, new: TransactionImage) -> bool:
-    moved_on = new.producer_epoch == min(old.producer_epoch + 1, FENCING_EPOCH)
-    return new.client_transaction_version < 2 or moved_on
+def stored_rules(image: TransactionImage) -> dict[str, bool]:
+    """Return the rules of every image that a coordinator writes, on which later steps rely, and whether each holds."""
+    is_empty, is_prepared = image.state is TransactionState.EMPTY, image.state in PREPARED
+    next_id = image.next_producer_id
+    return {
+        "has an epoch": image.producer_epoch >= 0 <= image.producer_id,
+        "has a known client version": image.client_transaction_version >= 0,
+        "no partitions": not (image.partitions and image.state in IDLE),
+        "no start": not is_empty or image.start_ms == NO_TIMESTAMP,
+        "has a start": is_empty or image.start_ms != NO_TIMESTAMP,
+        "nothing to rotate": is_prepared or next_id == NO_PRODUCER_ID,
+        "rotates to another id, if at all": not is_prepared
+        or next_id == NO_PRODUCER_ID
+        or (image.client_transaction_version >= 2 and 0 <= next_id != image.producer_id),
+    }
 
 
-_Rule = tuple[str, frozenset[TransactionState], Callable[[TransactionImage, TransactionImage], bool]]
-_EMPTY = frozenset({TransactionState.EMPTY})
-_ONGOING = frozenset({TransactionState.ONGOING})
-_COMPLETE = IDLE - _EMPTY
-_ANY = _EMPTY | _ONGOING | PREPARED | _COMPLETE
-
-# The rules of a step, by the state it leads to (rules A.3, the checks on completing a transition). The image that it
-# leads to has to follow STORED_RULES too.
-STEP_RULES: Final[tuple[_Rule, ...]] = (
-    ("legal step", _ANY, lambda old, new: is_legal(old.state, new.state)),
-    # The other states' rules of the identity say more.
-    ("epoch moves on", _EMPTY | PREPARED, _epoch_moves_on),
-    ("same identity", _ONGOING, lambda old, new: new.identity == old.identity),
-    ("same timeout", _ANY - _EMPTY, lambda old, new: new.timeout_ms == old.timeout_ms),
-    ("partitions only grow", _ONGOING, lambda old, new: new.partitions >= old.partitions),
-    ("same partitions", PREPARED, lambda old, new: new.partitions == old.partitions),
-    ("same producer id", PREPARED, lambda old, new: new.producer_id == old.producer_id),
-    ("bumped if V2", PREPARED, _bumped_if_v2),
-    ("as prepared", _COMPLETE, lambda old, new: new.identity == old.next_identity),
-)
-
-
-# The rules of every image that a coordinator writes, which later steps rely on.
-STORED_RULES: Final[tuple[tuple[str, frozenset[TransactionState], Callable[[TransactionImage], bool]], ...]] = (
-    ("has an epoch", _ANY, lambda image: image.producer_epoch >= 0 <= image.producer_id),
-    ("has a known client version", _ANY, lambda image: image.client_transaction_version >= 0),
-    ("no partitions", _EMPTY | _COMPLETE, lambda image: not image.partitions),
-    ("no start", _EMPTY, lambda image: image.start_ms == NO_TIMESTAMP),
-    ("has a start", _ANY - _EMPTY, lambda image: image.start_ms != NO_TIMESTAMP),
-    ("nothing to rotate", _ANY - PREPARED, lambda image: image.next_producer_id == NO_PRODUCER_ID),
-    (
-        "rotates to another id, if at all",
-        PREPARED,
-        lambda image: (
-            image.next_producer_id == NO_PRODUCER_ID
-            or (image.rotates and 0 <= image.next_producer_id != image.producer_id)
-        ),
-    ),
-)
-
-
-# The rules by state, since a look-up in the set of states of each rule takes longer than the rule.
-_STEP_RULES_OF: Final = {
-    state: [(name, holds) for name, states, holds in STEP_RULES if state in states] for state in TransactionState
-}
-_STORED_RULES_OF: Final = {
-    state: [(name, holds) for name, states, holds in STORED_RULES if state in states] for state in TransactionState
-}
-
-
-def broken_stored_rules(image: TransactionImage) -> list[str]:
-    """Return the rules that an image from the log violates; a coordinator does not write such an image."""
-    return [name for name, holds in _STORED_RULES_OF[image.state] if not holds(image)]
-
-
-def broken_rules(old: TransactionImage, new: TransactionImage) -> list[str]:
-    """Return the rules that the step from `old` to `new` violates, and the rules that `new` itself violates."""
-    broken = [name for name, holds in _STEP_RULES_OF[new.state] if not holds(old, new)]
-    return broken + broken_stored_rules(new)
+def broken(rules: dict[str, bool]) -> list[str]:
+    """Return the rules that do not hold."""
+    return [] if all(rules.values()) else [name for name, holds in rules.items() if not holds]

@@ -11,7 +11,7 @@ from broker_core.coordinator.transactions.decision_tables import MARKER_ACTIONS,
 from broker_core.coordinator.transactions.messages import InitProducerId, MarkerOrder
 from broker_core.coordinator.transactions.records import IDLE, PREPARED, TransactionImage
 from broker_core.coordinator.transactions.store import TransactionStore
-from broker_core.coordinator.transactions.transitions import broken_rules
+from broker_core.coordinator.transactions.transitions import broken, step_rules, stored_rules
 from broker_core.errors import ErrorCode
 from broker_core.types import FENCING_EPOCH, ProducerIdentity, TopicPartition, TransactionState
 from tests.support.broker_core.transaction_world import ID, World
@@ -224,7 +224,7 @@ class TransactionMachine(RuleBasedStateMachine):
         for index in range(max(1, self.checked), len(history)):
             old, new = history[index - 1], history[index]
             if old is not None and new is not None:
-                assert broken_rules(old, new) == []
+                assert broken(step_rules(old, new) | stored_rules(new)) == []
                 if new.producer_id != old.producer_id:
                     assert new.producer_id not in {one.producer_id for one in history[:index] if one}
             elif new is None:
