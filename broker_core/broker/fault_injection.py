@@ -324,9 +324,12 @@ class FaultInjector:
             self._apply(fault, self._intercepted(context, seen, lambda: self._handle(context, handler)))
 
     def _handle(self, context: ApiCall[Any], handler: Callable[[ApiCall[Any]], None]) -> None:
-        # Read again: the request may have been delayed.
-        context.now_ms = context.broker.now_ms()
-        context.guarded(handler, None)(context)
+        def handle() -> None:
+            # Read again: the request may have been delayed.
+            context.now_ms = context.broker.now_ms()
+            handler(context)
+
+        context.guarded(handle, None)()
 
     def _leave(self, context: RequestContext, seen: RequestSeen, response: Response | None) -> None:
         """Send a response; a fault applies once the writes it confirms are durable."""

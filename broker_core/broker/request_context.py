@@ -54,12 +54,13 @@ class RequestContext:
     """
 
     __slots__ = (
-        "_broker", "abandon", "answered", "began_ms", "client_host", "client_id", "connection", "now_ms", "on_answer",
-        "refused", "request", "sasl", "throttle_ms", "version",
+        "_broker", "abandon", "answered", "began_ms", "body", "broker", "client_host", "client_id", "connection",
+        "now_ms", "on_answer", "refused", "request", "sasl", "throttle_ms", "version",
     )  # fmt: skip
 
     def __init__(self, request: Request, broker: Broker, connection: ClientConnection, now_ms: int) -> None:
         self.request = request
+        self.body = request.body
         self.version = request.version
         self.client_id = request.client_id or ""
         self.connection = connection
@@ -67,6 +68,8 @@ class RequestContext:
         # How far the client's authentication has come; None where the listener requires none.
         self.sasl = connection.sasl
         self._broker = broker
+        # The broker that answers; each step after a wait looks it up again, since it may be cut off meanwhile.
+        self.broker = broker.stale_twin or broker
         self.now_ms = now_ms
         # The stopwatch's time.
         self.began_ms = broker.meters.stopwatch()
@@ -79,11 +82,6 @@ class RequestContext:
         self.on_answer: Callable[[Response | None], None] | None = None
         # The refusals that were logged for this request; see `authorization`.
         self.refused: set[tuple[object, ...]] | None = None
-
-    @property
-    def broker(self) -> Broker:
-        """Return the broker that answers; looked up each time, since it may be cut off while a request waits."""
-        return self._broker.stale_twin or self._broker
 
     @property
     def principal(self) -> Principal:
@@ -154,6 +152,7 @@ class RequestContext:
         # With quotes, since annotations of an inner function are evaluated each time.
         def take(*args: "P.args", **kwargs: "P.kwargs") -> T:
             try:
+                self.broker = self._broker.stale_twin or self._broker
                 return step(*args, **kwargs)
             except Exception:
                 logger.exception(
@@ -172,11 +171,8 @@ class RequestContext:
 class ApiCall(RequestContext, Generic[Body]):
     """The context of a request of one API, with the request's fields."""
 
-    __slots__ = ("body",)
-
-    def __init__(self, request: Request, broker: Broker, connection: ClientConnection, now_ms: int) -> None:
-        super().__init__(request, broker, connection, now_ms)
-        self.body: Body = request.body
+    __slots__ = ()
+    body: Body
 
 
 def isolation_of(level: int) -> IsolationLevel:
