@@ -25,7 +25,7 @@ from broker_core.broker.apis import APIS
 from broker_core.broker.authorization import Unauthorized
 from broker_core.broker.broker import Broker
 from broker_core.broker.endpoints import PLAINTEXT, Listener
-from broker_core.broker.fault_injection import FaultInjector, Recorder
+from broker_core.broker.fault_injection import FaultInjector
 from broker_core.broker.handlers.security import answer_out_of_turn
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
@@ -42,7 +42,6 @@ from broker_core.wire.framing import (
     bare_frame,
     decode_request,
     refuse_api_versions,
-    without_body,
 )
 from broker_core.wire.layout import API_VERSIONS_KEY
 from broker_core.wire.plain_produce import PRODUCE_KEY
@@ -219,8 +218,8 @@ class Connection:
 
     def lost(self) -> bool:
         """Handle the loss of the connection; pending responses are dropped. Return whether the cluster must settle."""
-        if not self.closed and (recorder := self._recorder) is not None:
-            recorder.closed(self)
+        if not self.closed and self._interceptor is not None and self._interceptor.recorder is not None:
+            self._interceptor.recorder.closed(self)
         self.state = State.CLOSED
         on_lost, self.on_lost = self.on_lost, None
         if on_lost is not None:
@@ -257,8 +256,11 @@ class Connection:
         After a refusal, which says why, the connection is closed; a delay before it slows down password guessing.
         """
         current, self._current = self._current, None
-        # Without the body, so that records are freed before the response leaves, not kept for all requests in flight.
-        request = None if current is None else without_body(current.request)
+        request = None
+        if current is not None:
+            api, version, correlation_id, client_id, _, size_bytes = current.request
+            # Without the body, so that records are freed before the response leaves, not kept for all in flight.
+            request = Request(api, version, correlation_id, client_id, None, size_bytes)
         is_produce = request is not None and request.api.key == PRODUCE_KEY and not throttle_ms
         leave = partial(self._leave, data, request, 0.0 if current is None else current.began_ms, throttle_ms)
         self._enter(Event.PRODUCED if is_produce else Event.ANSWERED)
@@ -282,8 +284,8 @@ class Connection:
             # Before the response is sent, so that a client that has it finds its request counted.
             self._broker.meters.answered(request, began_ms)
         if data is not None:
-            if request is not None and (recorder := self._recorder) is not None:
-                recorder.answered(self, request, data, now_ms)
+            if request is not None and self._interceptor is not None and self._interceptor.recorder is not None:
+                self._interceptor.recorder.answered(self, request, data, now_ms)
             self._transport.send(data)
         if throttle_ms:
             self.hold(Hold.QUOTA)
@@ -312,13 +314,9 @@ class Connection:
         self.lost()
         self._transport.close()
 
-    @property
-    def _recorder(self) -> Recorder | None:
-        return None if self._interceptor is None else self._interceptor.recorder
-
     def _work(self, now_ms: int) -> None:
         self._now_ms = now_ms
-        while not self._holds and self.state in _OPEN:
+        while (self._frames or not self._is_let_in) and not self._holds and self.state in _OPEN:
             if self.state is State.PIPELINING and not (self._frames and api_key_of(self._frames[0]) == PRODUCE_KEY):
                 break
             frame = self._next_frame()
@@ -334,8 +332,6 @@ class Connection:
             frame = self._frames.popleft()
             self.waiting_bytes -= len(frame) + _FRAME_OVERHEAD_BYTES
             return frame
-        if self._is_let_in:
-            return None
         try:
             return self._reader.cut()
         except MalformedFrame as error:
@@ -386,15 +382,15 @@ class Connection:
         except UnsupportedVersion as unsupported:
             if unsupported.api_key == API_VERSIONS_KEY:
                 code = ErrorCode.UNSUPPORTED_VERSION
-                self.finish((refuse_api_versions(unsupported.correlation_id, code, self._broker.served),))
+                self.finish(refuse_api_versions(unsupported.correlation_id, code, self._broker.served))
             else:
                 self.hang_up(str(unsupported))
             return
         except MalformedFrame as malformed:
             self.hang_up(str(malformed))
             return
-        if (recorder := self._recorder) is not None:
-            recorder.asked(self, self._broker.broker_id, frame, request, now_ms)
+        if self._interceptor is not None and self._interceptor.recorder is not None:
+            self._interceptor.recorder.asked(self, self._broker.broker_id, frame, request, now_ms)
         context: ApiCall[Any] = ApiCall(request, self._broker, self, now_ms)
         self._current = context
         try:

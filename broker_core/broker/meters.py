@@ -4,7 +4,7 @@ They are plain numbers, incremented by the one thread of the core. Durations are
 server provides. No decision depends on it, so the simulation, which has none, lacks only the durations.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
@@ -58,7 +58,7 @@ class Meters:
 
     def __init__(self, stopwatch: Stopwatch = stopped) -> None:
         self.stopwatch = stopwatch
-        self.requests: dict[str, RequestMeter] = {}
+        self.requests: defaultdict[str, RequestMeter] = defaultdict(RequestMeter)
         self.verification = Timing()
         self.verification_failures = 0
         # By internal topic: the time its coordinator took to load a partition.
@@ -68,11 +68,11 @@ class Meters:
 
     def answering(self, request: Request, response: Response) -> None:
         for code in filter(None, error_codes(response, request.version)):
-            errors = self._of(request).errors
+            errors = self.requests[request.api.name].errors
             errors[code] = errors.get(code, 0) + 1
 
     def answered(self, request: Request, began_ms: float) -> None:
-        meter = self._of(request)
+        meter = self.requests[request.api.name]
         meter.by_version[request.version] = meter.by_version.get(request.version, 0) + 1
         meter.latency.add(self.stopwatch() - began_ms)
 
@@ -82,9 +82,3 @@ class Meters:
 
     def loaded(self, topic: str, began_ms: float) -> None:
         self.loads.setdefault(topic, Timing()).add(self.stopwatch() - began_ms)
-
-    def _of(self, request: Request) -> RequestMeter:
-        meter = self.requests.get(request.api.name)
-        if meter is None:
-            meter = self.requests[request.api.name] = RequestMeter()
-        return meter

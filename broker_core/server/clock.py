@@ -26,10 +26,6 @@ def monotonic_s() -> float:
     return time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
-def _monotonic_ns() -> int:
-    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-
-
 def _wall_ns() -> int:
     """Return the wall clock, also while a test freezes the time."""
     now_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
@@ -45,14 +41,14 @@ class SystemClock:
     """
 
     def __init__(self) -> None:
-        self._started_ns = _wall_ns() - _monotonic_ns()
+        self._started_ns = _wall_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
     def now_ms(self) -> int:
-        return (self._started_ns + _monotonic_ns()) // 1_000_000
+        return (self._started_ns + time.clock_gettime_ns(time.CLOCK_MONOTONIC)) // 1_000_000
 
     def stopwatch_ms(self) -> float:
         """Return fractional milliseconds since an arbitrary point, for measuring durations."""
-        return _monotonic_ns() / 1_000_000
+        return time.clock_gettime_ns(time.CLOCK_MONOTONIC) / 1_000_000
 
 
 class SystemEntropy:

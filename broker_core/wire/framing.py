@@ -208,11 +208,6 @@ def decode_request(frame: bytes | bytearray, served: Mapping[int, ServedApi]) ->
     return Request(api, version, correlation_id, client_id, body, len(frame))
 
 
-def without_body(request: Request) -> Request:
-    api, version, correlation_id, client_id, _, size_bytes = request
-    return Request(api, version, correlation_id, client_id, None, size_bytes)
-
-
 def has_secrets(request: Request) -> bool:
     """Return whether a request or its response can contain a password, a token or the like."""
     if request.api.secrets is Secrets.OF_BROKERS:
@@ -232,22 +227,19 @@ def _read_client_id(frame: bytes | bytearray) -> tuple[str | None, int]:
 
 
 def encode_response(request: Request, response: Any) -> Frame:
+    api, version, correlation_id, *_ = request
     if isinstance(response, FetchedRecords):
-        return encode_fetch_response(response, request.version, request.correlation_id)
-    return (_encode(request.api, response, request.version, request.correlation_id),)
-
-
-def refuse_api_versions(correlation_id: int, error_code: int, served: Mapping[int, ServedApi]) -> bytes:
-    """Encode the response to an ApiVersions request of an unknown version, in version 0."""
-    api = served[API_VERSIONS_KEY]
-    response = m.ApiVersionsResponse(error_code=error_code, api_keys=[api.advertised()])
-    return _encode(api, response, 0, correlation_id)
-
-
-def _encode(api: ServedApi, response: Any, version: int, correlation_id: int) -> bytes:
+        return encode_fetch_response(response, version, correlation_id)
     write = _WRITERS.get(api.key)
     body: bytes | bytearray | None = None if write is None else write(response, version)
     if body is None:
         body = response.encode(version=version)
     tags = _NO_TAGS if _answer_has_tags(api.response, version) else b""
-    return b"".join((_RESPONSE_HEADER.pack(4 + len(tags) + len(body), correlation_id), tags, body))
+    return (b"".join((_RESPONSE_HEADER.pack(4 + len(tags) + len(body), correlation_id), tags, body)),)
+
+
+def refuse_api_versions(correlation_id: int, error_code: int, served: Mapping[int, ServedApi]) -> Frame:
+    """Encode the response to an ApiVersions request of an unknown version, in version 0."""
+    api = served[API_VERSIONS_KEY]
+    response = m.ApiVersionsResponse(error_code=error_code, api_keys=[api.advertised()])
+    return encode_response(Request(api, 0, correlation_id, None, None, 0), response)

@@ -360,10 +360,11 @@ def _append(context: ApiCall[m.ProduceRequest], part: _Ready, now_ms: int) -> _A
 
 def _answer(context: ApiCall[m.ProduceRequest], answers: Sequence[_Answer]) -> None:
     broker = context.broker
-    throttle_ms = broker.quotas.produced(
-        context.principal.name, context.client_id, context.request.size_bytes, broker.now_ms()
-    )
-    context.throttle_ms = max(context.throttle_ms, throttle_ms)
+    if broker.quotas.stored:
+        throttle_ms = broker.quotas.produced(
+            context.principal.name, context.client_id, context.request.size_bytes, broker.now_ms()
+        )
+        context.throttle_ms = max(context.throttle_ms, throttle_ms)
     if context.body.acks != 0:
         context.answer(_response(context, answers))
         return

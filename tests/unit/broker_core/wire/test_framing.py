@@ -76,7 +76,7 @@ def test_api_versions_response_uses_header_version_0(version):
 
 # Rule J.3/2.
 def test_unknown_version_of_api_versions_is_answered_in_version_0():
-    answer = refuse_api_versions(9, 35, SERVED)
+    (answer,) = refuse_api_versions(9, 35, SERVED)
     decoded = m.ApiVersionsResponse.decode(bytes(answer), version=0, header=True, framed=True)
     assert (decoded.error_code, [(a.api_key, a.min_version, a.max_version) for a in decoded.api_keys]) == (
         35,
