@@ -136,8 +136,13 @@ class PartitionLog(TrimmedLog):
         each transaction. Raises `KafkaError` by rules C.1/13 to C.1/27, and KAFKA_STORAGE_ERROR if the disk
         fails; the log is then unchanged.
         """
-        batch = validate_batch(data, self.config, origin, now_ms, header)
-        header = batch.header
+        batch, header, stamp_ms = validate_batch(data, self.config, origin, now_ms, header)
+        if len(batch) > self._roll_limits.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"a batch of {len(batch)} bytes does not fit a segment of "
+                f"segment.bytes={self._roll_limits.segment_bytes}",
+            )
         if header.producer_id >= 0:
             duplicate = self.producer_state.check_batch(
                 header,
@@ -149,7 +154,7 @@ class PartitionLog(TrimmedLog):
                 return AppendResult(
                     duplicate.first_offset, duplicate.last_offset, duplicate.timestamp_ms, self.log_start_offset, True
                 )
-        return self._append(batch.data, header, leader_epoch, batch.stamp_ms)
+        return self._append(batch, header, leader_epoch, stamp_ms)
 
     def append_end_txn_marker(self, end: TransactionEnd, *, now_ms: int, leader_epoch: int) -> AppendResult:
         """Append the marker that ends the producer's transaction in this partition.

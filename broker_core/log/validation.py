@@ -1,4 +1,4 @@
-"""The checks of one batch before it may enter a log, and the form the topic wants it in (rules C.1/13 to C.1/20).
+"""The checks of one batch before it may enter a log, and the form the topic wants it in (rules C.1/13 to C.1/19).
 
 The header and a fast scan of all records answer most checks. Records are checked one by one only to identify invalid
 ones, and decoded only if the topic requires another compression.
@@ -38,25 +38,17 @@ _CODECS: Final = {
 }
 
 
-class ValidBatch(NamedTuple):
-    """A batch that may be appended, in bytes of our own; `stamp_ms` is set when the broker gives the time."""
-
-    data: bytearray
-    header: BatchHeader
-    stamp_ms: int | None
-
-
 def validate_batch(
     data: bytes | bytearray | memoryview,
     config: TopicConfig,
     origin: AppendOrigin,
     now_ms: int,
     header: BatchHeader | None = None,
-) -> ValidBatch:
-    """Return the batch ready to get its offsets; raise the error of the first row it fails.
+) -> tuple[bytearray, BatchHeader, int | None]:
+    """Return the batch ready to get its offsets, its header, and the time if the broker gives it.
 
-    A `bytearray` is taken over and written to; anything else is copied, once. `header` is the batch's, if the
-    caller has read it already.
+    Raises the error of the first row it fails. A `bytearray` is taken over and written to; anything else is copied,
+    once. `header` is the batch's, if the caller has read it already.
     """
     if header is None:
         header = _read_header(data)
@@ -65,7 +57,6 @@ def validate_batch(
     if origin is AppendOrigin.COORDINATOR:
         # The coordinator has just built it, so it is whole and undamaged, and its header is true of its records.
         is_restamped = False
-        _check_size(header, config)
     else:
         _check_frame(data, header, config)
         _check_client_header(header, config)
@@ -74,21 +65,16 @@ def validate_batch(
         if codec is not None and codec is not header.compression:
             data = _recompress(data, header, codec, config.compression_level(config.compression_type))
             header = BatchHeader.parse(data)
-            _check_size(header, config)
         is_restamped = header.max_timestamp != max_timestamp or header.timestamp_type is not TimestampType.CREATE_TIME
-    limit_bytes = config.largest_segment_bytes
-    if header.size_bytes > limit_bytes:
-        raise KafkaError(
-            ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"a batch of {header.size_bytes} bytes does not fit a segment of segment.bytes={limit_bytes}",
-        )
+    if len(data) > config.max_message_bytes:
+        raise _over_max_message_bytes(len(data), config)
     buffer = data if isinstance(data, bytearray) else bytearray(data)
     if stamped:
-        return ValidBatch(buffer, header._replace(max_timestamp=now_ms), now_ms)
+        return buffer, header._replace(max_timestamp=now_ms), now_ms
     if is_restamped:
         # Indexes, retention and producers go by the header, so it has to say what is true of the records.
         header = write_timestamps(buffer, 0, header, TimestampType.CREATE_TIME, max_timestamp)
-    return ValidBatch(buffer, header, None)
+    return buffer, header, None
 
 
 def _read_header(data: bytes | bytearray | memoryview) -> BatchHeader:
@@ -103,25 +89,26 @@ def _read_header(data: bytes | bytearray | memoryview) -> BatchHeader:
 def _check_frame(data: bytes | bytearray | memoryview, header: BatchHeader, config: TopicConfig) -> None:
     if header.base_offset != 0:
         raise _invalid(f"base offset {header.base_offset}; a producer's batch begins at 0")
-    _check_size(header, config)
-    if len(data) > header.size_bytes:
+    size_bytes = header.size_bytes
+    if size_bytes > config.max_message_bytes:
+        raise _over_max_message_bytes(size_bytes, config)
+    if len(data) > size_bytes:
         raise _invalid(
-            f"{counted(len(data) - header.size_bytes, 'byte')} after the batch; a partition accepts one batch at a time"
+            f"{counted(len(data) - size_bytes, 'byte')} after the batch; a partition accepts one batch at a time"
         )
     if not crc_matches(data, 0, header):
         raise KafkaError(
             ErrorCode.CORRUPT_MESSAGE,
-            f"a batch of {header.size_bytes} bytes, {len(data)} of them here, "
+            f"a batch of {size_bytes} bytes, {len(data)} of them here, "
             f"fails its CRC-32C {header.crc:#010x}; at least {HEADER_SIZE} bytes were expected",
         )
 
 
-def _check_size(header: BatchHeader, config: TopicConfig) -> None:
-    if header.size_bytes > config.max_message_bytes:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"a batch of {header.size_bytes} bytes is over max.message.bytes={config.max_message_bytes}",
-        )
+def _over_max_message_bytes(size_bytes: int, config: TopicConfig) -> KafkaError:
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"a batch of {size_bytes} bytes is over max.message.bytes={config.max_message_bytes}",
+    )
 
 
 def _largest_plain_bytes(config: TopicConfig) -> int:

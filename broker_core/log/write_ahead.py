@@ -123,12 +123,6 @@ class _Tail:
         self.size_bytes = 0
         self.chunks: list[bytes] = []
 
-    def add(self, data: bytes | bytearray | memoryview) -> None:
-        """Keep appended bytes, if a frame can have so many."""
-        self.size_bytes += len(data)
-        if self.size_bytes <= _MAX_FRAME_BYTES:
-            self.chunks.append(bytes(data))
-
     @property
     def fits(self) -> bool:
         return self.is_ready and self.size_bytes <= _MAX_FRAME_BYTES
@@ -165,8 +159,12 @@ class WriteAheadFile:
             # A part of the data may be in the file, and the tail would begin at a wrong position.
             self.tail = None
             raise
-        if self.tail is not None:
-            self.tail.add(data)
+        tail = self.tail
+        if tail is not None:
+            tail.size_bytes += len(data)
+            # A frame cannot have more.
+            if tail.size_bytes <= _MAX_FRAME_BYTES:
+                tail.chunks.append(bytes(data))
 
     def truncate(self, size_bytes: int) -> None:
         if size_bytes < self.size():

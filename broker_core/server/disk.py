@@ -66,7 +66,7 @@ class DiskFile:
             return os.fstat(self._borrow()).st_size
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
-        descriptor = self._borrow()
+        descriptor = self._descriptor if self._descriptor >= 0 else self._borrow()
         written = os.write(descriptor, data)
         while written < len(data):
             # A full disk or a signal can cause a partial write. Writing the rest succeeds or raises the reason.
