@@ -84,12 +84,9 @@ class Table(Generic[Verdict]):
         return fitting[0]
 
     def row(self, **case: Hashable) -> Row[Verdict]:
-        return self._find(case)
+        return self._index[tuple(map(case.__getitem__, self.facts))]
 
     def resolve(self, **case: Hashable) -> Verdict:
-        return self._find(case).verdict
-
-    def _find(self, case: Mapping[str, Hashable]) -> Row[Verdict]:
         found = self._index.get(tuple(map(case.__getitem__, self.facts)))
         assert found is not None, f"{self.name}: {case} cannot come about"
-        return found
+        return found.verdict

@@ -50,7 +50,7 @@ class MarkerWriter:
         """
         answers = {}
         for topic_partition in sorted(order.partitions):
-            if self._is_intercepted(sender, order, topic_partition, now_ms):
+            if self.intercept is not None and self._is_intercepted(sender, order, topic_partition, now_ms):
                 continue
             if sender.broker_id not in self.running:
                 # A fault has stopped the coordinator during delivery; its successor starts again.
@@ -60,8 +60,6 @@ class MarkerWriter:
 
     def _is_intercepted(self, sender: Broker, order: MarkerOrder, topic_partition: TopicPartition, now_ms: int) -> bool:
         """Return whether a fault handles this marker; the fault then also answers, now or later."""
-        if self.intercept is None:
-            return False
 
         def answer(code: ErrorCode) -> None:
             self.sync_queue.put(partial(sender.transactions.completion.answered, order, {topic_partition: code}))
@@ -71,7 +69,7 @@ class MarkerWriter:
                 answer(self._write(order, topic_partition, self.now_ms()))
 
         seen = RequestSeen.of_marker(topic_partition, order.transactional_id, sender.broker_id, now_ms)
-        return self.intercept(seen, write, answer, self.sync)
+        return self.intercept is not None and self.intercept(seen, write, answer, self.sync)
 
     def _write(self, order: MarkerOrder, topic_partition: TopicPartition, now_ms: int) -> ErrorCode:
         leader = self._leader_of(topic_partition)
@@ -138,8 +136,11 @@ def coordinator_answers(
         answers = dict.fromkeys(partitions, code)
     else:
         answers = coordinator.verify_partitions(transactional_id, producer, partitions)
-    broker.meters.verification_failures += sum(code != ErrorCode.NONE for code in answers.values())
-    return {topic_partition: _for_leader(code, mode) for topic_partition, code in answers.items()}, True
+    failures = sum(map(bool, answers.values()))
+    if failures:
+        broker.meters.verification_failures += failures
+        answers = {topic_partition: _for_leader(code, mode) for topic_partition, code in answers.items()}
+    return answers, True
 
 
 def _coordinator(controller: Controller, transactional_id: str) -> TransactionCoordinator:

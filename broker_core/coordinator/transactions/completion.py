@@ -150,7 +150,8 @@ class TransactionCompletion:
         )
         if partitions:
             self._ready[entry.transactional_id] = None
-        self._complete_if_done(progress, now_ms)
+        else:
+            self._complete_if_done(progress, now_ms)
 
     def resume(self, partition: int, now_ms: int) -> None:
         """Queue the markers of all prepared transactions of a state partition that was just loaded."""

@@ -1,6 +1,6 @@
 """The facts that the decision tables use, computed from a request and the stored image."""
 
-from enum import Enum, auto
+from enum import Enum, IntEnum, auto
 from typing import Final
 
 from broker_core.coordinator.transactions.messages import InitProducerId
@@ -35,7 +35,7 @@ class Expectation(Enum):
     FOREIGN = auto()
 
 
-class Claim(Enum):
+class Claim(IntEnum):
     """The relation of a request's producer id and epoch to the stored ones.
 
     PREVIOUS is the previous epoch and OVERFLOW the last epoch of the previous producer id: the identities

@@ -31,6 +31,7 @@ from broker_core.coordinator.transactions.decision_tables import (
     INIT_REQUEST,
     VERIFY,
     AnsweredIdentity,
+    TransitionVerdict,
 )
 from broker_core.coordinator.transactions.messages import InitProducerId, ProducerIdResult, TransactionList
 from broker_core.coordinator.transactions.records import BY_LABEL, IDLE, TransactionImage, encode_key
@@ -263,9 +264,8 @@ class TransactionCoordinator:
             if verdict.image is None:
                 return _answer(verdict.answer, entry.image)
             if bumps:
-                verdict = verdict._replace(
-                    image=ENDED.resolve(bumps=True, exhausted=is_exhausted(entry.image.producer_epoch))
-                )
+                image = ENDED.resolve(bumps=True, exhausted=is_exhausted(entry.image.producer_epoch))
+                verdict = TransitionVerdict(verdict.error, verdict.next_state, image, verdict.answer)
             written = self.store.write(entry, verdict, now_ms)
             self.completion.send_markers(entry, now_ms)
         except KafkaError as error:

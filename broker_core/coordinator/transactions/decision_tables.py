@@ -6,7 +6,7 @@ order in which Kafka evaluates its conditions. END_V2 is different: it lists wha
 """
 
 from collections.abc import Hashable
-from enum import Enum, auto
+from enum import Enum, IntEnum, auto
 from typing import Final, NamedTuple
 
 from broker_core.coordinator.transactions.conditions import Claim, Expectation, IdForm, TwoPhase
@@ -16,7 +16,7 @@ from broker_core.errors import ErrorCode
 from broker_core.types import TransactionState
 
 
-class Image(Enum):
+class Image(IntEnum):
     """The kind of image that a verdict records."""
 
     BUMP = auto()

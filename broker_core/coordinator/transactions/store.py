@@ -67,7 +67,7 @@ class TransactionStore:
 
     def find(self, transactional_id: str) -> TransactionEntry | None:
         """Return the id's entry, None if it is not in use; raises NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
-        number = self.partition_for(transactional_id)
+        number = coordinator_partition(transactional_id, self._partition_count)
         found = self.led.get(number)
         if found is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"state partition {number} has another leader")
@@ -115,7 +115,7 @@ class TransactionStore:
             ),
         )
         name, level = entry.transactional_id, self._transaction_version()
-        partition = self.partition_for(name)
+        partition = coordinator_partition(name, self._partition_count)
         self._append(partition, [JournalRecord(encode_key(name), encode_value(draft.image, level))], now_ms)
         written = _apply(self.led[partition], name, as_stored(draft.image, level))
         written.last_producer_epoch = draft.last_producer_epoch

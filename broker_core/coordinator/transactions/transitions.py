@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from broker_core.coordinator.transactions.decision_tables import Image
-from broker_core.coordinator.transactions.records import IDLE, PREPARED, TransactionImage, is_legal
+from broker_core.coordinator.transactions.records import IDLE, PREDECESSORS, PREPARED, TransactionImage
 from broker_core.types import (
     FENCING_EPOCH,
     LAST_CLIENT_EPOCH,
@@ -168,7 +168,7 @@ def step_rules(old: TransactionImage, new: TransactionImage) -> dict[str, bool]:
     is_complete = state in IDLE and state is not TransactionState.EMPTY
     same_id, step = new.producer_id == old.producer_id, new.producer_epoch - old.producer_epoch
     return {
-        "legal step": is_legal(old.state, state),
+        "legal step": old.state in PREDECESSORS[state],
         # The other states' rules of the identity say more.
         "epoch moves on": is_ongoing or is_complete or (step in (0, 1) if same_id else new.producer_epoch == 0),
         "same identity": not is_ongoing or (same_id and step == 0),
