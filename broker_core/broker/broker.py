@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
 from broker_core.broker.broker_settings import BrokerSettings
 from broker_core.broker.controller import BrokerPart, Controller, Coordinator, NoCoordinator
 from broker_core.broker.endpoints import Address, Listener
+from broker_core.broker.feature_levels import TRANSACTION_VERSION
 from broker_core.broker.fetch_sessions import FetchSessions
 from broker_core.broker.journals import TopicJournal
 from broker_core.broker.limits import client_limits
@@ -92,7 +94,7 @@ class Broker:
             config=self.config,
             journal=self.journal(TRANSACTION_STATE_TOPIC),
             next_producer_id=self.next_producer_id,
-            transaction_version=lambda: self.metadata.transaction_version,
+            transaction_version=partial(self.metadata.features.__getitem__, TRANSACTION_VERSION),
             partition_count=self.config.transaction_state_log_num_partitions,
             partition_exists=self.metadata.has_partition,
         )

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import refusal, require
+from broker_core.broker.broker import Broker
 from broker_core.broker.marker_writer import ADD, OLD_ERROR, VERIFY, coordinator_answers
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, InvalidBatch, KafkaError
@@ -116,6 +117,8 @@ class _Work:
     give_up_ms: int
     # Whether the leader adds the partitions to the transaction (KIP-890, part 2).
     is_adding: bool
+    # The broker and its topics when the logs were found.
+    found: tuple[Broker, int]
     asked_ms: float = 0.0
 
 
@@ -137,7 +140,8 @@ def produce(context: ApiCall[m.ProduceRequest]) -> None:
         _answer(context, unfit)
         return
     give_up_ms = context.now_ms + context.broker.config.add_partitions_retry_backoff_max_ms
-    _verify(_Work(context, parts, give_up_ms, context.version >= _FIRST_ADDING_VERSION), context.now_ms)
+    found = context.broker, context.broker.metadata.topics_version
+    _verify(_Work(context, parts, give_up_ms, context.version >= _FIRST_ADDING_VERSION, found), context.now_ms)
 
 
 def _check(context: ApiCall[m.ProduceRequest], sent: _Sent) -> _Ready | _Refused:
@@ -222,10 +226,11 @@ def _verify(work: _Work, now_ms: int) -> None:
         return
     context, broker = work.context, work.context.broker
     mode = ADD if work.is_adding else OLD_ERROR if context.version <= _LAST_OLD_ERROR_VERSION else VERIFY
+    header = work.parts[next(iter(asking.values()))[0]].sent.header
+    assert header is not None
+    producer = ProducerIdentity(header.producer_id, header.producer_epoch)
     work.asked_ms = broker.meters.stopwatch()
-    answers, is_asked = coordinator_answers(
-        broker, context.body.transactional_id or "", _producer(work, asking), asking, mode, now_ms
-    )
+    answers, is_asked = coordinator_answers(broker, context.body.transactional_id or "", producer, asking, mode, now_ms)
     if work.is_adding and ErrorCode.CONCURRENT_TRANSACTIONS in answers.values() and now_ms < work.give_up_ms:
         # The previous transaction is still being completed: a short wait here saves the client a round trip.
         broker.meters.verified(work.asked_ms)
@@ -233,8 +238,8 @@ def _verify(work: _Work, now_ms: int) -> None:
         broker.purgatory.at(min(again_ms, work.give_up_ms), context.guarded(partial(_verify_again, work), None))
         return
     for topic_partition, code in answers.items():
-        error = _error_of_answer(code, is_adding=work.is_adding)
-        if error is not None:
+        if code:
+            error = _error_of_answer(code, is_adding=work.is_adding)
             for index in asking[topic_partition]:
                 work.parts[index] = _Refused(
                     work.parts[index].sent, topic_partition, error, is_explained=bool(error.message)
@@ -279,12 +284,6 @@ def _guarded(work: _Work) -> dict[TopicPartition, list[int]]:
     return asking
 
 
-def _producer(work: _Work, asking: dict[TopicPartition, list[int]]) -> ProducerIdentity:
-    header = work.parts[next(iter(asking.values()))[0]].sent.header
-    assert header is not None
-    return ProducerIdentity(header.producer_id, header.producer_epoch)
-
-
 def _append_verified(work: _Work, now_ms: int) -> None:
     work.context.broker.meters.verified(work.asked_ms)
     _find_logs_again(work, now_ms)
@@ -297,8 +296,10 @@ def _verify_again(work: _Work, now_ms: int) -> None:
 
 
 def _find_logs_again(work: _Work, now_ms: int) -> None:
-    """Look up the partitions again: meanwhile a topic may have been deleted or a leader moved."""
+    """Look up the partitions again if a topic may have been deleted or a leader moved meanwhile."""
     broker = work.context.broker
+    if work.found == (broker, broker.metadata.topics_version):
+        return
     for index, part in enumerate(work.parts):
         if isinstance(part, _Refused):
             continue
@@ -311,10 +312,8 @@ def _find_logs_again(work: _Work, now_ms: int) -> None:
             work.parts[index] = _Refused(part.sent, part.topic_partition, error)
 
 
-def _error_of_answer(code: ErrorCode, *, is_adding: bool) -> KafkaError | None:
-    """Return the producer's error for the coordinator's answer, None if there is no error."""
-    if code == ErrorCode.NONE:
-        return None
+def _error_of_answer(code: ErrorCode, *, is_adding: bool) -> KafkaError:
+    """Return the producer's error for the coordinator's."""
     if code in _RETRY_SAFELY or (code == ErrorCode.CONCURRENT_TRANSACTIONS and not is_adding):
         return KafkaError(
             ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -377,16 +376,19 @@ def _answer(context: ApiCall[m.ProduceRequest], answers: Sequence[_Answer]) -> N
 
 def _response(context: RequestContext, answers: Sequence[_Answer]) -> m.ProduceResponse:
     topics: dict[int, _TopicResponse] = {}
+    is_misled = False
     for each in answers:
         topic_entry = each.sent.topic_entry
         topic = topics.get(id(topic_entry))
         if topic is None:
             topic = topics[id(topic_entry)] = blank(_TopicResponse, None)
             topic.name, topic.topic_id, topic.partition_responses = topic_entry.name, topic_entry.topic_id, []
-        topic.partition_responses.append(
-            _appended_response(each) if isinstance(each, _Appended) else _refused_response(context, each)
-        )
-    if any(isinstance(each, _Refused) and _is_misled(context.version, each) for each in answers):
+        if isinstance(each, _Appended):
+            topic.partition_responses.append(_appended_response(each))
+        else:
+            topic.partition_responses.append(_refused_response(context, each))
+            is_misled = is_misled or _is_misled(context.version, each)
+    if is_misled:
         addresses = context.addresses.items()
         form = m.ProduceResponse.NodeEndpoint
         endpoints = [form(node_id=broker_id, host=host, port=port) for broker_id, (host, port) in addresses]

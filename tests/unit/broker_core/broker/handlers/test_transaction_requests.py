@@ -4,16 +4,25 @@ The behavior of a single broker is compared with Apache Kafka in `tests/conforma
 crash.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from broker_core.broker.controller import Controller
 from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, coordinator_partition, java_string_hash
 from broker_core.wire import messages as m
 from tests.support.broker_core.moves_world import PARTITIONS, MovesWorld
-from tests.support.broker_core.requests import described_state, end_transaction, init_producer, of
+from tests.support.broker_core.requests import (
+    described_state,
+    end_transaction,
+    init_producer,
+    of,
+    produced,
+    transactional,
+)
 from tests.support.direct import DirectClient, direct_cluster
 from tests.support.messages import filled
 from tests.support.raw_session import Identity
@@ -116,6 +125,32 @@ def test_marker_is_refused_by_a_broker_that_does_not_lead_the_partition(world: M
 
 
 # Deleted topics, coordinator epochs, expiry
+
+
+def _leader(controller: Controller) -> int:
+    return controller.metadata.leadership(P0).leader
+
+
+@pytest.mark.parametrize(
+    ("change", "refused"),
+    [
+        (lambda controller: None, E.NONE),
+        (lambda controller: controller.delete_topic("t"), E.UNKNOWN_TOPIC_OR_PARTITION),
+        (
+            lambda controller: controller.move_leader(P0, 3 - controller.metadata.leadership(P0).leader),
+            E.NOT_LEADER_OR_FOLLOWER,
+        ),
+    ],
+    ids=["nothing", "deletion", "move"],
+)
+def test_partition_may_change_while_it_is_added_to_the_transaction(
+    world: MovesWorld, change: Callable[[Controller], None], refused: ErrorCode
+) -> None:
+    cluster, client = world.cluster, world.clients[world.leader(P0)]
+    # It runs when the coordinator's record is durable, before the batch is appended.
+    cluster.brokers[1].sync_queue.put(lambda _now_ms: change(cluster.controller))
+    answer = produced(client, transactional(world.identity), transactional_id="id", version=12)
+    assert answer.error_code == refused
 
 
 def test_tombstone_batches_fit_the_current_state_topic_limit() -> None:
