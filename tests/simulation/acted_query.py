@@ -49,13 +49,14 @@ _POINTS: Final = (
 )
 _DRIVERS_POINTS: Final = tuple(each for each in _POINTS if each.startswith("driver"))
 _LOST_IN_PART: Final = "was decided, but"
+_OTHER_DRIVER: Final = "newer driver|may no longer decide"
 _OTHER_NAME: Final = "was written by run|already written|already decided"
 # What a user does between two runs, and the words of an error that it explains.
 USERS_ACTS: Final = {
     "death": _LOST_IN_PART,
-    "zombie": _LOST_IN_PART,
+    "zombie": f"{_LOST_IN_PART}|{_OTHER_DRIVER}",
     "stop": _LOST_IN_PART,
-    "copy": f"{_LOST_IN_PART}|newer driver|may no longer decide|{_OTHER_NAME}",
+    "copy": f"{_LOST_IN_PART}|{_OTHER_DRIVER}|{_OTHER_NAME}",
     "topic": "written to|was written by run|already written",
     "prefix": "transactionalIdPrefix",
     "decision topic": "decisionTopic|are gone",

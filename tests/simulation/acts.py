@@ -240,7 +240,7 @@ def _at_once(act: Act) -> Callable[[Any], None]:
 
 # Each with the words of an error that it explains.
 _CLUSTERS_ACTS: Final[dict[str, tuple[Callable[[ActedQuery], None], str]]] = {
-    "recreate output": (_at_once(partial(_recreate, _output)), f"{_GONE}|{_LOST}"),
+    "recreate output": (_at_once(partial(_recreate, _output)), f"{_GONE}|{_LOST}|does not exist"),
     "recreate decisions": (_at_once(partial(_recreate, lambda query: query.options["decisionTopic"])), _GONE),
     "delete records": (_at_once(_delete_records), _LOST),
     "delete group": (_at_once(_delete_groups), _GONE),
