@@ -14,7 +14,7 @@ from spark_eos.client.coordinator_requests import RESENT, CoordinatorRequest, as
 from spark_eos.client.error_table import Api, classify, code_name, failure, worst_code
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import FIRST_TV2_TXN_OFFSET_COMMIT, grouped
-from spark_eos.client.response_reader import asked_part, check_complete
+from spark_eos.client.response_reader import asked_part, whole_code
 from spark_eos.client.transactions import TV2
 from spark_eos.errors import UnansweredError
 from spark_eos.open_transaction import OpenTransaction
@@ -124,9 +124,7 @@ def _commit(
 
     def code_of(response: _Committed) -> int:
         code = worst_code(api, [each.error_code for topic in response.topics for each in topic.partitions])
-        if code == ErrorCode.NONE:
-            check_complete(offsets, _committed(response), f"{api.value} for group {group_id!r}")
-        return code
+        return whole_code(code, offsets, _committed(response), f"{api.value} for group {group_id!r}")
 
     exchange = CoordinatorRequest(api, group_id, make, code_of)
     answer = ask_coordinator(client, exchange, client.deadline(timeout_ms))
@@ -154,11 +152,9 @@ def fetch_offsets(
 
     def code_of(response: OffsetFetchResponse) -> int:
         group = _fetched(response, group_id)
-        code = _worst_fetch_code(group)
-        if named is not None and code == ErrorCode.NONE and not _is_unknown(group):
-            # A partition that is left out may have an offset.
-            check_complete(named, _committed(group), Api.OFFSET_FETCH.value)
-        return code
+        # A partition that is left out may have an offset.
+        asked = [] if named is None or _is_unknown(group) else named
+        return whole_code(_worst_fetch_code(group), asked, _committed(group), Api.OFFSET_FETCH.value)
 
     exchange = CoordinatorRequest(
         Api.OFFSET_FETCH, group_id, lambda: _fetch_request(group_id, named, require_stable), code_of

@@ -280,9 +280,10 @@ def asked_part(parts: Iterable[Part], is_asked: Callable[[Part], bool], what: st
     raise UnansweredError(f"{what}: the broker's response does not include the requested item")
 
 
-def check_complete(asked: Collection[object], answered: Collection[object], what: str) -> None:
-    """Raise `UnansweredError` if a response omits a requested item, which is not success."""
-    left_out = [each for each in asked if each not in answered]
+def whole_code(code: int, asked: Collection[object], answered: Collection[object], what: str) -> int:
+    """Return the code of a response; raise `UnansweredError` if one without an error omits a requested item."""
+    left_out = [] if code else [each for each in asked if each not in answered]
     if left_out:
         others = f" and {counted(len(left_out) - 1, 'other')}" if len(left_out) > 1 else ""
         raise UnansweredError(f"{what}: the broker's response omits {left_out[0]}{others}")
+    return code

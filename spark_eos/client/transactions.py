@@ -30,7 +30,7 @@ from spark_eos.client.coordinator_requests import (
 from spark_eos.client.error_table import Api, failure, known_code, worst_code
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import FIRST_TV2_END_TXN, grouped
-from spark_eos.client.response_reader import check_complete
+from spark_eos.client.response_reader import whole_code
 from spark_eos.errors import EosKafkaError, UnansweredError
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
 
@@ -222,12 +222,8 @@ def add_partitions_to_txn(
     )
 
     def code_of(response: AddPartitionsToTxnResponse) -> int:
-        code = _worst_partition_code(response)
-        if code == ErrorCode.NONE:
-            check_complete(
-                asked, _partition_codes(response), f"{Api.ADD_PARTITIONS.value} for {identity.transactional_id!r}"
-            )
-        return code
+        what = f"{Api.ADD_PARTITIONS.value} for {identity.transactional_id!r}"
+        return whole_code(_worst_partition_code(response), asked, _partition_codes(response), what)
 
     exchange = CoordinatorRequest(Api.ADD_PARTITIONS, identity.transactional_id, make, code_of)
     answer = ask_coordinator(client, exchange, client.deadline(timeout_ms))
