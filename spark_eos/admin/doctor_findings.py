@@ -19,6 +19,6 @@ class Finding:
     """One line of the report."""
 
     check: str
-    verdict: CheckResult
+    result: CheckResult
     found: str
     remedy: str = ""

@@ -105,16 +105,16 @@ class Treatment(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: the verdict, and the reason for it or the meaning of the setting.
+    """One setting: its treatment, and the reason for it or the meaning of the setting.
 
-    `clients` are the clients of Apache Kafka that have the setting; none, if only others have it. The verdict is that
+    `clients` are the clients of Apache Kafka that have the setting; none, if only others have it. The treatment is that
     of `sides`; on another side the setting has no effect. `target` is the setting that a mapped one is read as. A
     refused setting is accepted with one of the values `allowed`, in lower case.
     """
 
     name: str
     clients: frozenset[str]
-    verdict: Treatment
+    treatment: Treatment
     text: str
     sides: frozenset[str] = _EVERY
     target: str = ""

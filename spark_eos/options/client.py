@@ -143,7 +143,7 @@ def refuse_without_prefix(options: Iterable[str]) -> None:
             near = nearest_setting(name, cutoff=0.9)
         if near is not None and near not in _WITHOUT_PREFIX:
             setting = SETTINGS[near]
-            useless = setting.verdict is Treatment.REFUSED and not setting.allowed
+            useless = setting.treatment is Treatment.REFUSED and not setting.allowed
             raise OptionError(
                 f"Option '{written}' has no effect without the prefix 'kafka.'",
                 checked="It looks like a setting of the Kafka client",
@@ -189,7 +189,7 @@ def _effective_name(written: str, value: str, side: str) -> str | None:
     """Return the Java name of a setting that takes effect, None if it has none here; refuse what cannot work."""
     name = written.lower().removeprefix(PREFIX)
     setting = setting_of(name)
-    if setting is not None and setting.verdict is Treatment.MAPPED:
+    if setting is not None and setting.treatment is Treatment.MAPPED:
         setting = SETTINGS[setting.target]
     if setting is None:
         near = nearest_setting(name, cutoff=0.6)
@@ -202,15 +202,15 @@ def _effective_name(written: str, value: str, side: str) -> str | None:
         clients = " and ".join(sorted(setting.sides))
         logger.debug("Option '%s' has no effect on a %s; it is a setting of a %s", written, side, clients)
         return None
-    if setting.verdict is Treatment.HONORED:
+    if setting.treatment is Treatment.HONORED:
         return setting.name
-    if setting.verdict is Treatment.REFUSED and not setting.allows(value):
+    if setting.treatment is Treatment.REFUSED and not setting.allows(value):
         if not setting.allowed:
             raise OptionError(
                 f"Kafka option '{name}' is not supported", remedy=setting.text[:1].upper() + setting.text[1:]
             )
         raise OptionError(f"Kafka option '{name}' cannot be {value!r}: {setting.text}", remedy="Remove the option")
-    if setting.verdict is Treatment.REFUSED:
+    if setting.treatment is Treatment.REFUSED:
         # Some classes select a way to authenticate.
         return setting.name
     logger.debug("Option '%s' has no effect: %s", written, setting.text)

@@ -151,13 +151,14 @@ def _clients(row: Setting) -> str:
 
 
 def _verdict(row: Setting) -> str:
-    if row.verdict is Treatment.MAPPED:
-        return f"{row.verdict} to {code(f'kafka.{row.target}')}"
+    if row.treatment is Treatment.MAPPED:
+        return f"{row.treatment} to {code(f'kafka.{row.target}')}"
     if row.allowed:
         plain = [each for each in sorted(row.allowed) if "." not in each or each.startswith("tls")]
-        return f"{row.verdict}, except {', '.join(code(each) or 'empty' for each in plain) or 'classes that are known'}"
+        allowed = ", ".join(code(each) or "empty" for each in plain) or "classes that are known"
+        return f"{row.treatment}, except {allowed}"
     only = len(row.sides) < len(_SIDES) and row.sides != row.clients
-    return row.verdict + (f" by the {_SIDES[next(iter(row.sides))]}" if only else "")
+    return row.treatment + (f" by the {_SIDES[next(iter(row.sides))]}" if only else "")
 
 
 def _platform_options() -> str:

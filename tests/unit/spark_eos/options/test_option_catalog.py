@@ -34,7 +34,7 @@ SPARK_REFUSES = {
 
 
 def rows(*verdicts: Treatment) -> list[pytest.ParameterSet]:
-    return [pytest.param(row, id=row.name) for row in SETTINGS.values() if row.verdict in verdicts]
+    return [pytest.param(row, id=row.name) for row in SETTINGS.values() if row.treatment in verdicts]
 
 
 def test_each_setting_of_apache_kafka_has_a_row() -> None:
@@ -88,7 +88,7 @@ def test_setting_without_effect_is_accepted_with_a_debug_line(row: Setting, capl
 @pytest.mark.parametrize("row", rows(Treatment.MAPPED))
 def test_mapped_setting_is_read_as_its_target(row: Setting) -> None:
     target = SETTINGS[row.target]
-    assert target.verdict is Treatment.HONORED
+    assert target.treatment is Treatment.HONORED
     for side in target.sides:
         assert kafka_settings({**SERVERS, f"kafka.{row.name}": "a:1, b:2"}, side=side)[row.target] == "a:1, b:2"
 
