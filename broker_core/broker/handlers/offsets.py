@@ -9,7 +9,7 @@ from broker_core.broker.authorization import is_allowed, refusal, require
 from broker_core.broker.marker_writer import ADD, OLD_ERROR, VERIFY, coordinator_answers
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.coordinator.groups.classic.requests import NO_GENERATION
-from broker_core.coordinator.groups.offsets.store import FetchedOffset, FetchOffsetsResult, OffsetCommit, OffsetToCommit
+from broker_core.coordinator.groups.offsets.store import FetchedOffset, OffsetCommit, OffsetsResult, OffsetToCommit
 from broker_core.coordinator.groups.shard import translate_append_error
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.producer_state import SENTINEL
@@ -239,11 +239,11 @@ def _allowed_offsets(
     require_stable: bool,
     member_id: str | None = None,
     member_epoch: int = NO_GENERATION,
-) -> FetchOffsetsResult:
+) -> OffsetsResult[FetchedOffset]:
     """Fetch the offsets the client may see; topics it names and may not see are refused, others are left out."""
     refused = refusal(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
     if refused:
-        return FetchOffsetsResult(refused)
+        return OffsetsResult(refused)
     fetch_offsets = partial(
         context.broker.groups.fetch_offsets,
         group_id,
@@ -254,7 +254,7 @@ def _allowed_offsets(
     if named is None:
         found = fetch_offsets(None)
         hidden = _hidden_topics(context, found.offsets)
-        return FetchOffsetsResult(
+        return OffsetsResult(
             found.error, {place: offset for place, offset in found.offsets.items() if place.topic not in hidden}
         )
     wanted = [TopicPartition(name, index) for name, indexes in named for index in indexes]
@@ -264,7 +264,7 @@ def _allowed_offsets(
         return found
     hidden_offset = FetchedOffset(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     hidden_offsets = {each: hidden_offset for each in wanted if each.topic in hidden}
-    return FetchOffsetsResult(found.error, {**found.offsets, **hidden_offsets})
+    return OffsetsResult(found.error, {**found.offsets, **hidden_offsets})
 
 
 def _hidden_topics(context: RequestContext, partitions: Iterable[TopicPartition]) -> set[str]:
@@ -322,7 +322,7 @@ def delete(context: ApiCall[m.OffsetDeleteRequest]) -> m.ApiMessage:
 
     def code(topic: _DeletedTopic, entry: _DeletedTopic.OffsetDeleteRequestPartition) -> Fields:
         place = TopicPartition(topic.name, entry.partition_index)
-        return {"error_code": result.partitions.get(place, _missing(topic.name, unreadable))}
+        return {"error_code": result.offsets.get(place, _missing(topic.name, unreadable))}
 
     # As in Kafka, a topic without partitions is left out.
     asked = m.OffsetDeleteRequest(group_id=body.group_id, topics=[each for each in body.topics if each.partitions])

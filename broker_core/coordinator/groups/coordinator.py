@@ -38,7 +38,7 @@ from broker_core.coordinator.groups.consumer.requests import (
 from broker_core.coordinator.groups.consumer.subscriptions import Topics
 from broker_core.coordinator.groups.group_types import FeatureGroup, FeatureGroups, OwnSettings, group_types
 from broker_core.coordinator.groups.offset_commits import OffsetCommits, expired_partitions
-from broker_core.coordinator.groups.offsets.store import DeleteOffsetsResult, FetchOffsetsResult, OffsetCommit
+from broker_core.coordinator.groups.offsets.store import FetchedOffset, OffsetCommit, OffsetsResult
 from broker_core.coordinator.groups.shard import (
     NEWEST,
     GroupListing,
@@ -248,7 +248,7 @@ class GroupCoordinator:
         require_stable: bool = False,
         member_id: str | None = None,
         member_epoch: int = NO_GENERATION,
-    ) -> FetchOffsetsResult:
+    ) -> OffsetsResult[FetchedOffset]:
         """Return committed offsets; all of the group's if `partitions` is None.
 
         With `require_stable`, a partition that an open transaction has written to answers
@@ -261,7 +261,7 @@ class GroupCoordinator:
         elif shard is not None and member_epoch != NO_GENERATION and shard.feature_group(group_id) is not None:
             error = ErrorCode.GROUP_ID_NOT_FOUND
         if shard is None or error is not ErrorCode.NONE:
-            return FetchOffsetsResult(error)
+            return OffsetsResult(error)
         return self._offsets.fetch(shard, group_id, partitions, require_stable=require_stable)
 
     def describe(self, group_id: str) -> GroupDescription:
@@ -292,11 +292,13 @@ class GroupCoordinator:
     def delete_groups(self, group_ids: Iterable[str], now_ms: int) -> dict[str, ErrorCode]:
         return {group_id: self._delete_group(group_id, now_ms) for group_id in group_ids}
 
-    def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition], now_ms: int) -> DeleteOffsetsResult:
+    def delete_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition], now_ms: int
+    ) -> OffsetsResult[ErrorCode]:
         """Delete offsets of partitions that no member reads (KIP-496)."""
         error, shard = self._find(group_id)
         if shard is None:
-            return DeleteOffsetsResult(error)
+            return OffsetsResult(error)
         return self._offsets.delete(shard, group_id, partitions, now_ms)
 
     def forget_partitions(self, partitions: Collection[TopicPartition], now_ms: int) -> None:

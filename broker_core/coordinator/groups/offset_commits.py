@@ -18,11 +18,10 @@ from broker_core.coordinator.groups.consumer.group import ConsumerGroup
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 from broker_core.coordinator.groups.consumer.subscriptions import Topics
 from broker_core.coordinator.groups.offsets.store import (
-    DeleteOffsetsResult,
     FetchedOffset,
-    FetchOffsetsResult,
     OffsetCommit,
     OffsetKey,
+    OffsetsResult,
     OffsetStore,
     OffsetValue,
     offset_record,
@@ -107,7 +106,7 @@ class OffsetCommits:
 
     def fetch(
         self, shard: GroupShard, group_id: str, partitions: Collection[TopicPartition] | None, *, require_stable: bool
-    ) -> FetchOffsetsResult:
+    ) -> OffsetsResult[FetchedOffset]:
         committed = shard.offsets.committed(group_id)
         offsets = {}
         for topic_partition in committed if partitions is None else partitions:
@@ -121,20 +120,20 @@ class OffsetCommits:
                 offsets[topic_partition] = FetchedOffset(
                     ErrorCode.NONE, value.offset, value.leader_epoch, value.metadata
                 )
-        return FetchOffsetsResult(ErrorCode.NONE, offsets)
+        return OffsetsResult(ErrorCode.NONE, offsets)
 
     def delete(
         self, shard: GroupShard, group_id: str, partitions: Iterable[TopicPartition], now_ms: int
-    ) -> DeleteOffsetsResult:
+    ) -> OffsetsResult[ErrorCode]:
         """Delete offsets of topics that no member reads, pending ones too."""
         group, consumer_group = shard.groups.get(group_id), shard.consumer_groups.get(group_id)
         known = consumer_group or group
         if known is None:
-            return DeleteOffsetsResult(ErrorCode.GROUP_ID_NOT_FOUND)
+            return OffsetsResult(ErrorCode.GROUP_ID_NOT_FOUND)
         if consumer_group is None and group is not None:
             error = tables.DELETE_OFFSETS[group.state, group.is_consumer_group]
             if error is not ErrorCode.NONE:
-                return DeleteOffsetsResult(error)
+                return OffsetsResult(error)
         reads = _reads(known)
         verdicts = {
             topic_partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if reads(topic_partition.topic) else ErrorCode.NONE
@@ -142,7 +141,7 @@ class OffsetCommits:
         }
         doomed = [topic_partition for topic_partition, verdict in verdicts.items() if verdict is ErrorCode.NONE]
         error = shard.record(self.tombstones(shard, group_id, doomed), now_ms)
-        return DeleteOffsetsResult(error, verdicts if error is ErrorCode.NONE else {})
+        return OffsetsResult(error, verdicts if error is ErrorCode.NONE else {})
 
     def delete_group(self, shard: GroupShard, group_id: str, now_ms: int) -> ErrorCode:
         group, consumer_group = shard.groups.get(group_id), shard.consumer_groups.get(group_id)

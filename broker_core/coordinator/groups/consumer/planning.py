@@ -7,7 +7,6 @@ a member first revokes the partitions it must not keep, and is assigned only wha
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
 from uuid import UUID
 
 from broker_core.coordinator.groups.consumer.assignors import ASSIGNORS, Reader
@@ -26,15 +25,6 @@ from broker_core.coordinator.groups.consumer.states import MemberState
 from broker_core.coordinator.groups.consumer.subscriptions import Topics, matching_topics, metadata_hash
 from broker_core.coordinator.groups.modern_records import TargetEpoch
 from broker_core.errors import ErrorCode, KafkaError
-
-# (the member has not yet reported a revocation, a partition of its target is held by another member): the state
-# of the member.
-NEXT_STATE: Final[Mapping[tuple[bool, bool], MemberState]] = {
-    (True, False): MemberState.UNREVOKED,
-    (True, True): MemberState.UNREVOKED,
-    (False, True): MemberState.UNRELEASED,
-    (False, False): MemberState.STABLE,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +78,10 @@ def _approach(current: Current, goal: Goal, member_epoch: int) -> Current:
     revoked = {partition: epoch for partition, epoch in current.assigned.items() if partition not in wanted}
     missing = wanted - kept.keys()
     taken = {partition for partition in missing if goal.holders.get(partition, goal.member_id) != goal.member_id}
-    state = NEXT_STATE[bool(revoked) and _has_any(goal, revoked), bool(taken)]
-    if state is MemberState.UNREVOKED:
-        return Current(member_epoch, current.member_epoch, state, kept, revoked)
+    if revoked and _has_any(goal, revoked):
+        # It revokes before it waits for others.
+        return Current(member_epoch, current.member_epoch, MemberState.UNREVOKED, kept, revoked)
+    state = MemberState.UNRELEASED if taken else MemberState.STABLE
     given = dict.fromkeys(missing - taken, goal.target_epoch)
     return Current(goal.target_epoch, current.member_epoch, state, kept | given, {})
 

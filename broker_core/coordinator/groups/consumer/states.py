@@ -242,13 +242,3 @@ CLASSIC_HEARTBEAT: Final[Table[ErrorCode]] = Table(
     ),
     ordered=True,
 )
-
-# (a newer target was computed than the member's, the member has yet to revoke partitions)
-# Rule E.8 sync/5.
-CLASSIC_SYNC: Final[Mapping[tuple[bool, bool], ErrorCode]] = {
-    (False, False): ErrorCode.NONE,
-    (False, True): ErrorCode.NONE,
-    (True, False): ErrorCode.REBALANCE_IN_PROGRESS,
-    # It has joined for the new target already; the answer has the partitions that it keeps.
-    (True, True): ErrorCode.NONE,
-}

@@ -7,7 +7,7 @@ of records calls the methods that change the store.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from broker_core.coordinator.groups.classic.requests import NO_GENERATION, UNKNOWN_MEMBER
@@ -16,6 +16,7 @@ from broker_core.coordinator.record_fields import ID, FieldReader, compact_strin
 from broker_core.errors import DamageError, ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, ProducerIdentity, TopicPartition
 
+AnswerT = TypeVar("AnswerT")
 NO_OFFSET: int = -1
 
 
@@ -59,19 +60,11 @@ class FetchedOffset:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchOffsetsResult:
-    """The answer to an offset fetch: an error of the whole group, or one answer for each partition."""
+class OffsetsResult(Generic[AnswerT]):
+    """The answer to a fetch or a deletion of offsets: an error of the whole group, or an answer for each partition."""
 
     error: ErrorCode
-    offsets: Mapping[TopicPartition, FetchedOffset] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteOffsetsResult:
-    """The answer to an offset deletion: an error of the whole group, or one result for each partition."""
-
-    error: ErrorCode
-    partitions: Mapping[TopicPartition, ErrorCode] = field(default_factory=dict)
+    offsets: Mapping[TopicPartition, AnswerT] = field(default_factory=dict)
 
 
 OFFSET_KEY_TYPES: Final = frozenset({0, 1})

@@ -5,7 +5,7 @@ import pytest
 from broker_core.coordinator.groups.classic.records import RecordedMember
 from broker_core.coordinator.groups.classic.requests import GroupDescription
 from broker_core.coordinator.groups.classic.states import GroupState
-from broker_core.coordinator.groups.offsets.store import DeleteOffsetsResult, OffsetStore
+from broker_core.coordinator.groups.offsets.store import OffsetsResult, OffsetStore
 from broker_core.coordinator.groups.shard import GroupListing
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
@@ -122,7 +122,7 @@ def test_offsets_of_subscribed_topics_are_not_deleted(world: GroupWorld):
     for partition in (T0, U0):
         world.commit(1, partition, generation_id=1, member_id=member)
     result = world.coordinator.delete_offsets(GROUP, [T0, T1, U0, TopicPartition("v", 9)], world.now_ms)
-    assert result == DeleteOffsetsResult(NONE, {T0: SUBSCRIBED, T1: SUBSCRIBED, U0: NONE, TopicPartition("v", 9): NONE})
+    assert result == OffsetsResult(NONE, {T0: SUBSCRIBED, T1: SUBSCRIBED, U0: NONE, TopicPartition("v", 9): NONE})
     assert (world.fetch(T0), world.fetch(U0)) == (1, -1)
 
 
@@ -130,34 +130,34 @@ def test_undecodable_subscription_counts_as_subscribed_to_everything(world: Grou
     joined = world.join(protocols=(("own", b"?"),)).now
     world.settle(1, {joined.member_id: b"A"})
     world.commit(1, generation_id=1, member_id=joined.member_id)
-    assert world.coordinator.delete_offsets(GROUP, [U0], 0).partitions == {U0: SUBSCRIBED}
+    assert world.coordinator.delete_offsets(GROUP, [U0], 0).offsets == {U0: SUBSCRIBED}
 
 
 def test_offsets_of_a_nonconsumer_group_are_deleted_only_without_members(world: GroupWorld):
     joined = world.join(protocol_type="connect", protocols=(("p", b""),)).now
     world.settle(1, {joined.member_id: b"A"})
-    assert world.coordinator.delete_offsets(GROUP, [T0], 0) == DeleteOffsetsResult(ErrorCode.NON_EMPTY_GROUP)
+    assert world.coordinator.delete_offsets(GROUP, [T0], 0) == OffsetsResult(ErrorCode.NON_EMPTY_GROUP)
     world.pass_ms(SESSION_MS)
-    assert world.coordinator.delete_offsets(GROUP, [T0], 0) == DeleteOffsetsResult(NONE, {T0: NONE})
+    assert world.coordinator.delete_offsets(GROUP, [T0], 0) == OffsetsResult(NONE, {T0: NONE})
 
 
 def test_deleting_an_offset_deletes_its_pending_offset(world: GroupWorld):
     world.txn_commit(2)
-    assert world.coordinator.delete_offsets(GROUP, [T0], 0).partitions == {T0: NONE}
+    assert world.coordinator.delete_offsets(GROUP, [T0], 0).offsets == {T0: NONE}
     assert world.fetch(require_stable=True) == -1
     world.end(commit=True)
     assert world.fetch() == -1
 
 
 def test_deleting_offsets_of_an_unknown_group_is_refused(world: GroupWorld):
-    assert world.coordinator.delete_offsets(GROUP, [T0], 0) == DeleteOffsetsResult(ErrorCode.GROUP_ID_NOT_FOUND)
-    assert world.coordinator.delete_offsets("", [T0], 0) == DeleteOffsetsResult(ErrorCode.INVALID_GROUP_ID)
+    assert world.coordinator.delete_offsets(GROUP, [T0], 0) == OffsetsResult(ErrorCode.GROUP_ID_NOT_FOUND)
+    assert world.coordinator.delete_offsets("", [T0], 0) == OffsetsResult(ErrorCode.INVALID_GROUP_ID)
 
 
 def test_refused_offset_deletion_is_reported_at_the_top_level(world: GroupWorld):
     world.commit(1)
     world.journal.refuse_next.append(ErrorCode.REQUEST_TIMED_OUT)
-    assert world.coordinator.delete_offsets(GROUP, [T0], 0) == DeleteOffsetsResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert world.coordinator.delete_offsets(GROUP, [T0], 0) == OffsetsResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert world.fetch() == 1
 
 

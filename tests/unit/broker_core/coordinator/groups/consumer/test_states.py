@@ -2,10 +2,8 @@
 
 import pytest
 
-from broker_core.coordinator.groups.consumer.planning import NEXT_STATE
 from broker_core.coordinator.groups.consumer.states import (
     CLASSIC_HEARTBEAT,
-    CLASSIC_SYNC,
     COMMIT,
     DELETE_GROUP,
     DOWNGRADE,
@@ -153,22 +151,6 @@ def test_classic_heartbeat_table(case: dict):
     waits = case["state"] is MemberState.UNRELEASED and not case["others_keep_its_partitions"]
     rejoins = case["is_behind_target"] or case["state"] is MemberState.UNREVOKED or waits
     assert CLASSIC_HEARTBEAT.resolve(**case) is (ErrorCode.REBALANCE_IN_PROGRESS if rejoins else NONE)
-
-
-# Rule E.8 sync/5.
-def test_classic_sync_waits_for_a_join_unless_the_member_revokes():
-    refused = {case for case, error in CLASSIC_SYNC.items() if error is not NONE}
-    assert refused == {(True, False)}
-    assert len(CLASSIC_SYNC) == 4
-
-
-def test_member_revokes_before_it_waits_for_others():
-    assert {case: state.name for case, state in NEXT_STATE.items()} == {
-        (True, True): "UNREVOKED",
-        (True, False): "UNREVOKED",
-        (False, True): "UNRELEASED",
-        (False, False): "STABLE",
-    }
 
 
 def test_member_states_match_kafka_record_values():

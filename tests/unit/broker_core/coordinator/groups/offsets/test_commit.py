@@ -3,7 +3,7 @@
 import pytest
 
 from broker_core.coordinator.groups.classic.states import GroupState
-from broker_core.coordinator.groups.offsets.store import FetchedOffset, FetchOffsetsResult, OffsetCommit, OffsetToCommit
+from broker_core.coordinator.groups.offsets.store import FetchedOffset, OffsetCommit, OffsetsResult, OffsetToCommit
 from broker_core.coordinator.groups.shard import APPEND_ERRORS, translate_append_error
 from broker_core.errors import ErrorCode
 from tests.support.broker_core.group_world import GROUP, NONE, PRODUCER, T0, T1, U0, GroupWorld
@@ -174,8 +174,8 @@ def test_refused_marker_returns_an_error_for_the_transaction_coordinator(source:
 
 # Rule E.3/3.
 def test_fetch_of_an_uncommitted_partition_is_not_an_error(world: GroupWorld):
-    assert world.coordinator.fetch_offsets("unknown", [T0]) == FetchOffsetsResult(NONE, {T0: FetchedOffset()})
-    assert world.coordinator.fetch_offsets("unknown", None) == FetchOffsetsResult(NONE, {})
+    assert world.coordinator.fetch_offsets("unknown", [T0]) == OffsetsResult(NONE, {T0: FetchedOffset()})
+    assert world.coordinator.fetch_offsets("unknown", None) == OffsetsResult(NONE, {})
 
 
 def test_fetch_of_all_partitions_lists_committed_offsets(world: GroupWorld):
