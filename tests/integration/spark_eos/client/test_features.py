@@ -174,32 +174,6 @@ def protocol_of(level: int) -> set[str]:
     return {"V2" if level == 2 else "V1"}
 
 
-# Rules I.1/1 and I.1/3.
-@changes
-def test_feature_level_change_at_any_point_loses_and_duplicates_nothing(
-    level: int, later: int, query_at: MakeQuery, at_point: AtPoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(metadata, "FEATURES_MAX_AGE_SECONDS", 0.0)
-    kafka, query = query_at(level)
-    assert query.run() == level
-    for point in POINTS:
-
-        def change(point: str = point) -> None:
-            if point == "task.mid_write":
-                query.transaction.prepare()
-            finalize(query.address, later)
-
-        at_point(point, change)
-        assert query.run() == (later if point == "task.before_identity" else level), point
-        last = kafka.requests()[-1]
-        assert [query.run(), query.run()] == [later, later], point
-        assert protocols(kafka, last) == protocol_of(later), point
-        finalize(query.address, level)
-        assert query.run() == level, point
-    assert query.visible() == query.written
-    kafka.assert_quiescent(clients_may_wait=True)
-
-
 @changes
 def test_undetected_feature_level_change_is_harmless(level: int, later: int, query_at: MakeQuery) -> None:
     kafka, query = query_at(level)
@@ -240,6 +214,7 @@ def test_coordinator_moving_with_the_level_change_loses_and_duplicates_nothing(
     kafka.assert_quiescent(clients_may_wait=True)
 
 
+# Rules I.1/1 and I.1/3.
 def test_both_brokers_serve_transactions_across_level_changes(
     broker_kind: str, at_point: AtPoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
