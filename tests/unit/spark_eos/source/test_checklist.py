@@ -55,7 +55,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "Not applicable: Spark's planner makes two sources of a frame used twice, of its own rate source too (4.3).",
         "spark/test_source_checklist::test_dataframe_used_twice_yields_its_rows_twice"),
     "read_committed, four corner cases by 3": (
-        "integration/spark_eos/source/test_interleavings::test_source_matches_a_brute_force_model",),
+        "unit/spark_eos/client/test_aborted_filter::test_filter_shows_only_committed_records_for_any_split_of_the_log",),
     "read_uncommitted": (
         "integration/spark_eos/source/test_stream_reader::test_uncommitted_records_are_read_in_micro_batches_of_three_offsets",),
     "prefetched data beyond the micro-batch (SPARK-25495)": (
@@ -108,7 +108,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
     "bad batch options": (
         "unit/spark_eos/options/test_source_options::test_wrong_batch_options_are_refused",),
     "read_committed and read_uncommitted in batches": (
-        "integration/spark_eos/source/test_interleavings::test_source_matches_a_brute_force_model",
+        "unit/spark_eos/client/test_aborted_filter::test_filter_shows_only_committed_records_for_any_split_of_the_log",
         "integration/spark_eos/source/test_fetch::test_read_uncommitted_yields_all_records_and_no_markers"),
 }  # fmt: skip
 
