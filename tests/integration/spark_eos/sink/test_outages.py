@@ -1,7 +1,6 @@
-"""The sink on brokers without coordinators for a while, and beside a broker with outdated responses."""
+"""The sink beside a broker that is cut off from its peers, and answers from what it knew."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,22 +16,16 @@ from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import UnansweredError
 from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.client import ClientOptions
-from spark_eos.sink.messages import Place, Prepared
-from spark_eos.sink.naming import TaskId
 from spark_eos.sink.protocol import retry_policy
-from spark_eos.sink.protocol.settlement import Fate
 from spark_eos.sink.task.identity_pool import IdentityPool
 from tests.support.spark_eos.client_world import encoded, unique
-from tests.support.spark_eos.driving import fates_of, verify
 from tests.support.spark_eos.sink_world import World
-from tests.support.waiting import wait_until
 
 STALE, OTHER = 2, 1
-# The coordinator often looks for transactions past their timeout; one broker coordinates each internal topic.
+# One broker coordinates each internal topic.
 SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "offsets.topic.num.partitions": "1",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
 }
 
 
@@ -80,104 +73,12 @@ def world(kafka: EmbeddedBroker, clients: list[KafkaClient]) -> World:
     return made
 
 
-@pytest.fixture
-def hasty(kafka: EmbeddedBroker, clients: list[KafkaClient]) -> World:
-    """Give up each request long before the outage ends."""
-    # Creating the first topics of a cluster takes longer than that.
-    open_world(kafka, clients, api_timeout_ms=10_000)
-    return open_world(kafka, clients, api_timeout_ms=250)
-
-
 def beside(kafka: EmbeddedBroker, clients: list[KafkaClient], world: World) -> World:
     """Return another process of the same query, with its own client."""
     other = open_world(kafka, clients, world.query)
     other.topic, other.decisions = world.topic, world.decisions
     other.cluster = other.cluster_of(world.decisions)
     return other
-
-
-# Coordinators that are offline
-
-
-@pytest.mark.parametrize(
-    ("api", "of"),
-    [
-        ("OffsetFetch", "group"),
-        ("InitProducerId", "transactional_id"),
-        ("TxnOffsetCommit", "group"),
-        ("EndTxn", "transactional_id"),
-    ],
-)
-def test_coordinator_outage_during_a_decision_is_survived(
-    kafka: EmbeddedBroker, hasty: World, api: str, of: str
-) -> None:
-    """The outage begins at the driver's first request of a kind and lasts longer than several attempts."""
-    committer = hasty.committer("run1")
-    committer.commit([hasty.prepare("run1")], 0)
-    following = hasty.prepare("run1", 1)
-    driver = f"p.{hasty.query}.driver"
-    key = {"group": f"p.{hasty.query}"} if of == "group" else {"transactional_id": driver}
-    outages: list[Any] = []
-
-    def begin(_: object) -> None:
-        if not outages:
-            outages.append(kafka.without_coordinator(**key))
-
-    def end(_: object) -> None:
-        for outage in outages:
-            outage.end()
-
-    with kafka.fault(api=api, nth=1, action=begin), kafka.fault(api="FindCoordinator", nth=40, action=end):
-        try:
-            # Another process of the run takes over, so the driver sends each of these requests.
-            hasty.committer("run1").commit([following], 1)
-        finally:
-            end(None)
-    assert hasty.visible() == ["row of 0", "row of 1"]
-    assert hasty.state_of(following) == "CompleteCommit"
-    newest = hasty.log().newest()
-    assert (newest.micro_batch, newest.attempt) == (1, 1)
-
-
-def test_decision_is_made_again_when_its_transaction_timed_out_in_the_outage(
-    kafka: EmbeddedBroker, hasty: World
-) -> None:
-    committer = hasty.committer("run1")
-    committer.own.log._driver_timeout_ms = 300
-    driver, outages = f"p.{hasty.query}.driver", []
-    with (
-        kafka.fault(
-            api="EndTxn", nth=1, action=lambda _: outages.append(kafka.without_coordinator(transactional_id=driver))
-        ),
-        kafka.fault(api="FindCoordinator", nth=40, action=lambda _: [each.end() for each in outages]),
-    ):
-        prepared = hasty.prepare("run1")
-        committer.commit([prepared], 0)
-    assert outages and hasty.visible() == ["row of 0"]
-
-
-# A broker that is cut off from its peers
-
-
-def test_pointer_from_an_isolated_broker_duplicates_no_row(
-    kafka: EmbeddedBroker, clients: list[KafkaClient], world: World
-) -> None:
-    """Run 1 decides and completes micro-batch 1 and dies before Spark notes it; run 2 reads the old pointer."""
-    group = f"p.{world.query}"
-    kafka.move_coordinator(STALE, group=group)
-    world.committer("run1").commit([world.prepare("run1")], 0)
-    later = beside(kafka, clients, world)
-    later.client.find_coordinator(CoordinatorType.GROUP, group)
-    with kafka.stale_broker(STALE):
-        world.committer("run1").commit([world.prepare("run1", 1)], 1)
-        pointers = [each.metadata for each in fetch_offsets_from(later.client, STALE, group).values()]
-        assert len(pointers) == 1 and '"batch":0' in pointers[0]
-        again = later.prepare("run2", 1)
-        later.committer("run2").commit([again], 1)
-        assert world.visible() == ["row of 0", "row of 1"]
-        wait_until(lambda: later.state_of(again) == "CompleteAbort", "what run 2 wrote is aborted")
-        later.committer("run2").commit([later.prepare("run2", 2)], 2)
-        assert world.visible() == ["row of 0", "row of 1", "row of 2"]
 
 
 def test_decision_is_read_from_the_leader_whose_log_contains_it(
@@ -230,50 +131,6 @@ def test_committed_group_offset_comes_only_from_the_requested_broker(kafka: Embe
     assert [place.topic for place in found] == [world.decisions]
     with pytest.raises(Exception, match=f"Broker {STALE} did not return"):
         fetch_offsets_from(world.client, STALE, group)
-
-
-def test_abort_beside_an_isolated_broker_ends_no_decided_transaction(
-    kafka: EmbeddedBroker, clients: list[KafkaClient], world: World
-) -> None:
-    """The process that commits dies after the decision, and the one that aborts asks the former coordinator."""
-    group = f"p.{world.query}"
-    # The isolated broker would refuse the offset of an id that it coordinated (INVALID_TXN_STATE), and `decide` tries
-    # once.
-    kafka.move_coordinator(OTHER, transactional_id=f"{group}.driver")
-    kafka.move_coordinator(STALE, group=group)
-    later = beside(kafka, clients, world)
-    assert later.log().newest() is None
-    with kafka.stale_broker(STALE):
-        prepared = world.prepare("run1")
-        world.log().decide(world.decision(prepared), world.log().take_over())
-        later.client._coordinators._nodes[CoordinatorType.GROUP, group] = STALE
-        # The process detects it, or gives up.
-        with suppress(UnansweredError):
-            later.committer("run1").abort([prepared], 0)
-        assert world.state_of(prepared) == "Ongoing"
-    later.committer("run1").abort([prepared], 0)
-    assert world.state_of(prepared) == "Ongoing"
-
-
-def task_name(world: World) -> str:
-    return str(TaskId("p", world.query, "run1", "w", 0))
-
-
-def test_stale_transaction_coordinator_is_not_trusted(
-    kafka: EmbeddedBroker, clients: list[KafkaClient], world: World
-) -> None:
-    later = beside(kafka, clients, world)
-    kafka.move_coordinator(STALE, transactional_id=task_name(world))
-    later.cluster.describe_transactions([task_name(world)])
-    with kafka.stale_broker(STALE):
-        transaction = world.prepare("run1").transaction
-        assert task_name(world) not in later.cluster.describe_transactions([task_name(world)])
-        assert verify(later.cluster, world.query, 0, [transaction]).ends_at_ms
-        later.client._coordinators._nodes[CoordinatorType.TRANSACTION, task_name(world)] = STALE
-        assert fates_of(later.cluster, [transaction]) == {transaction: Fate.OPEN}
-        later.client._coordinators._nodes[CoordinatorType.TRANSACTION, task_name(world)] = STALE
-        later.committer("run1").commit([Prepared(Place(world.query, "run1", 0, 0), transaction)], 0)
-    assert world.visible() == ["row of 0"]
 
 
 @pytest.mark.parametrize("code", ["CONCURRENT_TRANSACTIONS", "COORDINATOR_LOAD_IN_PROGRESS"])
