@@ -399,89 +399,9 @@ def test_log_truncated_below_the_planned_end_is_not_taken_for_a_recreated_topic(
     assert found == list(range(8)) + list(range(100, 100 + min(regrown, 4 * is_last)))
 
 
-def test_running_query_detects_a_log_truncated_below_its_position(cluster: EmbeddedBroker) -> None:
-    topic = create_topic(cluster.bootstrap_servers)
-    fill(cluster, topic, range(6))
-    reader = StreamReader(
-        {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic}, source_schema(False)
-    )
-    limit = reader.getDefaultReadLimit()
-    position = reader.initialOffset()
-    assert offsets_in(position) == {topic: {"0": 6}}
-    position = reader.latestOffset(position, limit)
-    assert reader.latestOffset(position, limit) == position
-    move(cluster, topic)
-    assert reader.latestOffset(position, limit) == position, "a move alone is no loss"
-    cut(cluster, topic, 4)
-    fill(cluster, topic, range(100, 110))
-    words = rf"LOG_TRUNCATED.*{topic}-0 was read up to offset 6, but .* ends at offset 4 .* to offset 5 were not read"
-    with pytest.raises(DataLossError, match=words) as caught:
-        reader.latestOffset(position, limit)
-    reader.stop()
-    assert "continue where the logs part, set the source option 'failOnDataLoss' to 'false'" in str(caught.value)
-
-
 def restarted(broker: EmbeddedBroker, topic: str, **options: str) -> StreamReader:
     given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic, **options}
     return StreamReader(given, source_schema(False))
-
-
-def test_restarted_query_detects_a_log_truncated_below_its_position(
-    cluster: EmbeddedBroker, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A query that is started every hour (`availableNow`) never runs while its log changes."""
-    topic = create_topic(cluster.bootstrap_servers)
-    fill(cluster, topic, range(6))
-    first = restarted(cluster, topic)
-    position = first.latestOffset(first.initialOffset(), first.getDefaultReadLimit())
-    first.stop()
-    move(cluster, topic)
-    moved = restarted(cluster, topic)
-    assert moved.latestOffset(position, moved.getDefaultReadLimit()) == position, "a move alone is no loss"
-    moved.stop()
-    cut(cluster, topic, 4)
-    fill(cluster, topic, range(100, 110))
-    for _ in range(2):
-        strict = restarted(cluster, topic)
-        with pytest.raises(DataLossError, match=rf"LOG_TRUNCATED.*{topic}-0 was read up to offset 6, .* at offset 4 "):
-            strict.latestOffset(position, strict.getDefaultReadLimit())
-        strict.stop()
-    # What the error says of failOnDataLoss=false, also if the plan is made twice, and that a later start has nothing to
-    # report.
-    lenient = restarted(cluster, topic, failOnDataLoss="false")
-    end = lenient.latestOffset(position, lenient.getDefaultReadLimit())
-    assert lenient.latestOffset(position, lenient.getDefaultReadLimit()) == end
-    [piece] = [each.piece for each in lenient.partitions(position, end) if each.piece.start < each.piece.end]
-    assert (piece.start, piece.end) == (4, 14)
-    assert lenient.latestOffset(end, lenient.getDefaultReadLimit()) == end
-    assert "LOG_TRUNCATED" in caplog.text
-    lenient.stop()
-    later = restarted(cluster, topic)
-    assert later.latestOffset(end, later.getDefaultReadLimit()) == end
-    later.stop()
-
-
-def test_planned_micro_batch_detects_a_log_that_was_truncated_before_the_restart(cluster: EmbeddedBroker) -> None:
-    topic = create_topic(cluster.bootstrap_servers)
-    first = restarted(cluster, topic, startingOffsets="earliest")
-    start = first.initialOffset()
-    fill(cluster, topic, range(6))
-    end = first.latestOffset(start, first.getDefaultReadLimit())
-    first.stop()
-    cut(cluster, topic, 4)
-    fill(cluster, topic, range(100, 110))
-    again = restarted(cluster, topic, startingOffsets="earliest")
-    [planned] = again.partitions(start, end)
-    with pytest.raises(DataLossError, match=r"COULD_NOT_READ_OFFSET_RANGE.*records from offset 4 are gone"):
-        list(again.read(planned))
-    again.stop()
-    # One that accepts the loss reads each record of the new log once.
-    lenient = restarted(cluster, topic, startingOffsets="earliest", failOnDataLoss="false")
-    read = [values(lenient.read(piece)) for piece in lenient.partitions(start, end)]
-    then = lenient.latestOffset(end, lenient.getDefaultReadLimit())
-    read += [values(lenient.read(piece)) for piece in lenient.partitions(end, then)]
-    assert read == [list(range(4)), list(range(100, 110))]
-    lenient.stop()
 
 
 def begun(broker: EmbeddedBroker, topic: str) -> tuple[dict[str, Any], dict[str, Any]]:
