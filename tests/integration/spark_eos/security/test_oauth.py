@@ -184,14 +184,6 @@ def test_refused_token_of_a_function_is_described_and_not_shown(
     refuses(reaching(broker, **{"sasl.oauthbearer.token.provider": f"{name}:get"}), "'another'", provider)
 
 
-def test_clients_of_a_process_share_a_token(provider: Provider, broker: OidcBroker, authority: str) -> None:
-    given = librdkafka_names(broker, provider, authority) | {"kafka.sasl.oauthbearer.scope": "shared"}
-    for _ in range(3):
-        with KafkaClient(client_options(given)) as client:
-            client.connect()
-    assert len(provider.requests) == 1
-
-
 def test_command_understands_the_same_settings(
     provider: Provider, broker: OidcBroker, authority: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -314,12 +306,3 @@ def test_endpoint_that_does_not_respond_is_reported_within_the_timeout(
         assert "returned no token in time" in capsys.readouterr().err
     finally:
         provider.goes_on.set()
-
-
-def test_wrong_secret_ends_at_once(provider: Provider, broker: OidcBroker, authority: str) -> None:
-    given = librdkafka_names(broker, provider, authority) | {"kafka.sasl.oauthbearer.client.secret": "wrong"}
-    began = time.monotonic()
-    with KafkaClient(client_options(given)) as client, pytest.raises(AuthenticationError, match="invalid_client"):
-        client.connect()
-    assert time.monotonic() - began < 5
-    assert len(provider.requests) == 1
