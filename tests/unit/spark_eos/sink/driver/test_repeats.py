@@ -159,21 +159,16 @@ def test_second_write_under_one_name_is_still_refused_after_restart(cluster: Mem
     assert visible(cluster) == 1
 
 
-def test_refused_second_write_says_what_to_do_about_a_retry(cluster: MemoryCluster) -> None:
+@pytest.mark.parametrize(("checksum", "discard"), [(1, False), (2, True)], ids=["retry", "differences are discarded"])
+def test_refused_second_write_says_what_to_do_about_a_retry(
+    cluster: MemoryCluster, checksum: int, discard: bool
+) -> None:
     """A function that tries all of its writes again because another one failed: a new name would write them twice."""
     Process(cluster).commit(prepared(cluster), "first")
     process = Process(cluster, "run2")
-    process.commit(repeated(), "first again")
-    with pytest.raises(OptionError, match="If this is a retry, let the exception stop the query"):
-        process.commit(repeated(), "retry")
-
-
-def test_discarding_differences_does_not_drop_a_second_write_under_one_name(cluster: MemoryCluster) -> None:
-    Process(cluster).commit(prepared(cluster), "first")
-    process = Process(cluster, "run2")
-    process.commit(repeated(), "first again", discard=True)
-    with pytest.raises(OptionError, match="writeName"):
-        process.commit(repeated(checksum=2), "second", discard=True)
+    process.commit(repeated(), "first again", discard=discard)
+    with pytest.raises(OptionError, match="writeName.*If this is a retry, let the exception stop the query"):
+        process.commit(repeated(checksum=checksum), "second", discard=discard)
 
 
 @pytest.mark.parametrize(
