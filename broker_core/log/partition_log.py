@@ -196,10 +196,8 @@ class PartitionLog(TrimmedLog):
             raise self._storage_error("the batch was not written", error) from error
         if header.producer_id >= 0:
             if marker is None:
-                aborted = self.apply_batch(header, base_offset, data, 0)
-            else:
-                aborted = self.producer_state.apply_marker(header, base_offset, marker)
-            if aborted is not None:
+                self.producer_state.apply_batch(header, base_offset)
+            elif (aborted := self.producer_state.apply_marker(header, base_offset, marker)) is not None:
                 active.transaction_index.append(aborted)
         self.leader_epochs.assign(leader_epoch, base_offset)
         self.log_end_offset = last_offset + 1

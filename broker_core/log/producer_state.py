@@ -121,7 +121,7 @@ class ProducerState:
         """
         producer_id, producer_epoch = header.producer_id, header.producer_epoch
         entry = self._entries.get(producer_id) or ProducerStateEntry(producer_id)
-        if origin is AppendOrigin.CLIENT:
+        if origin is AppendOrigin.CLIENT and entry.batches:
             duplicate = entry.find_duplicate(producer_epoch, header.base_sequence, header.last_sequence)
             if duplicate is not None:
                 return duplicate
