@@ -45,13 +45,12 @@ class SyncQueue:
 
     def __init__(self) -> None:
         self._effects: list[Effect] = []
-
-    def put(self, effect: Effect) -> None:
-        self._effects.append(effect)
+        self.put: Callable[[Effect], None] = self._effects.append
 
     def take(self) -> list[Effect]:
         """Take all effects; the caller syncs the writes they confirm before it runs them."""
-        effects, self._effects = self._effects, []
+        effects = self._effects.copy()
+        self._effects.clear()
         return effects
 
 

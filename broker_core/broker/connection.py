@@ -263,7 +263,7 @@ class Connection:
             request = Request(api, version, correlation_id, client_id, None, size_bytes)
         is_produce = request is not None and request.api.key == PRODUCE_KEY and not throttle_ms
         leave = partial(self._leave, data, request, 0.0 if current is None else current.began_ms, throttle_ms)
-        self._enter(Event.PRODUCED if is_produce else Event.ANSWERED)
+        self.state = NEXT[self.state, Event.PRODUCED if is_produce else Event.ANSWERED]
         self._unsent += 1
         delay_ms = 0
         if refusal is not None:
@@ -322,8 +322,11 @@ class Connection:
             frame = self._next_frame()
             if frame is None:
                 break
-            self._enter(Event.FRAME)
-            self._handle(frame, now_ms)
+            self.state = NEXT[self.state, Event.FRAME]
+            if self.sasl is None:
+                self._serve(frame, now_ms)
+            else:
+                self._handle(frame, self.sasl, now_ms)
         if self._damage is not None and not self._frames and self.state in _OPEN:
             self.hang_up(self._damage)
 
@@ -338,11 +341,8 @@ class Connection:
             self._damage = str(error)
             return None
 
-    def _handle(self, frame: bytes | bytearray, now_ms: int) -> None:
-        session = self.sasl
-        if session is None:
-            self._serve(frame, now_ms)
-        elif session.is_open:
+    def _handle(self, frame: bytes | bytearray, session: SaslSession, now_ms: int) -> None:
+        if session.is_open:
             begins_again = api_key_of(frame) == SASL_HANDSHAKE_KEY and session.may_begin_again(now_ms)
             if session.has_expired(now_ms) and not begins_again:
                 self.hang_up("the session expired and the client did not authenticate again")
@@ -350,7 +350,7 @@ class Connection:
                 self._serve(frame, now_ms)
         else:
             self._authenticate(frame, session, now_ms)
-        if session is not None and session.is_open and not self._is_let_in:
+        if session.is_open and not self._is_let_in:
             self._is_let_in = True
             self._reader.allow(self._broker.config.socket_request_max_bytes)
             self._cut(b"")
