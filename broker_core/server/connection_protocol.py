@@ -159,7 +159,7 @@ class ConnectionProtocol(asyncio.Protocol):
         if self._client_id is None:
             # A client sends the header of its first request at once.
             self._client_id = client_id_of(data)
-        if self._clients.network or not self._inbound.is_empty:
+        if self._clients.network.rules or self._inbound.parts:
             self._inbound.put(data, self._clients.network.find(self._client_id, self.broker_id))
         else:
             self._receive(data)
@@ -210,7 +210,7 @@ class ConnectionProtocol(asyncio.Protocol):
         self._clients.step(lambda _now_ms: None)
 
     def send(self, frame: Frame) -> None:
-        if self._clients.network or not self._outbound.is_empty:
+        if self._clients.network.rules or self._outbound.parts:
             self._outbound.put(b"".join(frame), self._clients.network.find(self._client_id or "", self.broker_id))
         else:
             self._write(frame)

@@ -31,19 +31,16 @@ class NetworkConditions:
     """The rules in force; of several that match, the newest applies."""
 
     def __init__(self) -> None:
-        self._rules: list[NetworkRule] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._rules)
+        self.rules: list[NetworkRule] = []
 
     def add(self, rule: NetworkRule) -> None:
-        self._rules.append(rule)
+        self.rules.append(rule)
 
     def remove(self, rule: NetworkRule) -> None:
-        self._rules = [each for each in self._rules if each is not rule]
+        self.rules = [each for each in self.rules if each is not rule]
 
     def find(self, client_id: str, broker_id: int) -> NetworkRule | None:
-        return next((rule for rule in reversed(self._rules) if rule.matches(client_id, broker_id)), None)
+        return next((rule for rule in reversed(self.rules) if rule.matches(client_id, broker_id)), None)
 
 
 class SlowLine:
@@ -51,14 +48,10 @@ class SlowLine:
 
     def __init__(self, deliver: Callable[[bytes], None]) -> None:
         self._deliver = deliver
-        self._parts: deque[tuple[float, bytes]] = deque()
+        self.parts: deque[tuple[float, bytes]] = deque()
         # When the data before is sent, and when its last part arrives.
         self._sent_at = self._arrives_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._parts
 
     def put(self, data: bytes, rule: NetworkRule | None) -> None:
         """Send data under a rule; without one it arrives after what is under way."""
@@ -68,34 +61,34 @@ class SlowLine:
             self._sent_at += len(data) / rule.bytes_per_s
         latency_s = 0.0 if rule is None else rule.latency_s
         self._arrives_at = max(self._arrives_at, self._sent_at + latency_s)
-        self._parts.append((self._arrives_at, data))
+        self.parts.append((self._arrives_at, data))
         self._arm()
 
     def flush(self) -> None:
-        parts, self._parts = self._parts, deque()
+        parts, self.parts = self.parts, deque()
         self.clear()
         for _, data in parts:
             self._deliver(data)
 
     def clear(self) -> None:
-        self._parts.clear()
+        self.parts.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _arm(self) -> None:
-        if self._timer is None and self._parts:
-            self._timer = asyncio.get_running_loop().call_at(self._parts[0][0], self._arrive)
+        if self._timer is None and self.parts:
+            self._timer = asyncio.get_running_loop().call_at(self.parts[0][0], self._arrive)
 
     def _arrive(self) -> None:
         self._timer = None
         now = asyncio.get_running_loop().time()
         due = []
-        while self._parts and self._parts[0][0] <= now:
-            due.append(self._parts.popleft()[1])
+        while self.parts and self.parts[0][0] <= now:
+            due.append(self.parts.popleft()[1])
         # A timer may fire a little early; then the first part is due all the same.
-        if not due and self._parts:
-            due.append(self._parts.popleft()[1])
+        if not due and self.parts:
+            due.append(self.parts.popleft()[1])
         self._arm()
         for data in due:
             self._deliver(data)

@@ -329,7 +329,7 @@ class SocketServer:
         """Pass an action to the core, with the time, and schedule settling unless it returns False."""
         if not self.has_failed:
             try:
-                if action(self.clock.now_ms()) is not False:
+                if action(self.clock.now_ms()) is not False and not self._is_settle_scheduled:
                     self.schedule_settle()
             except Crashed:
                 return

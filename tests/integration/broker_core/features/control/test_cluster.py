@@ -161,12 +161,12 @@ def test_reset_ends_what_was_begun(control):
 def test_slow_network(control):
     client, kafka = control
     outage = client.post("network", latency_ms=20, bytes_per_s=1_000_000, client_id="far-away")
-    assert len(kafka._server.clients.network._rules) == 1
+    assert len(kafka._server.clients.network.rules) == 1
     writer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "client.id": "far-away"})
     writer.produce("in", b"x")
     assert writer.flush(TIMEOUT) == 0
     client.post("end_outage", id=outage["id"])
-    assert not kafka._server.clients.network
+    assert not kafka._server.clients.network.rules
     refused(client.call("network"), 400, "give latency_ms, bytes_per_s or both")
 
 
