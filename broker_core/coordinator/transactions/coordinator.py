@@ -183,7 +183,7 @@ class TransactionCoordinator:
             return ProducerIdResult(verdict.error)
         timeout_ms = NEVER_TIMES_OUT_MS if request.enable_2pc else request.transaction_timeout_ms
         written = self.store.write(entry, verdict, now_ms, timeout_ms=timeout_ms)
-        return ProducerIdResult.granted(written.identity)
+        return ProducerIdResult(ErrorCode.NONE, *written.identity)
 
     # AddPartitionsToTxn
 
@@ -373,4 +373,5 @@ class TransactionCoordinator:
 def _answer(answer: AnsweredIdentity, image: TransactionImage) -> ProducerIdResult:
     if answer is AnsweredIdentity.NOTHING:
         return ProducerIdResult(ErrorCode.NONE)
-    return ProducerIdResult.granted(image.next_identity if answer is AnsweredIdentity.NEXT else image.identity)
+    identity = image.next_identity if answer is AnsweredIdentity.NEXT else image.identity
+    return ProducerIdResult(ErrorCode.NONE, *identity)

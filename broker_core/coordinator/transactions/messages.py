@@ -1,11 +1,11 @@
 """The requests to the transaction coordinator and its answers, without wire versions."""
 
 from collections.abc import Mapping
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from broker_core.coordinator.transactions.records import TransactionImage
 from broker_core.errors import ErrorCode
-from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity, TopicPartition, TransactionEnd
+from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition, TransactionEnd
 
 
 class InitProducerId(NamedTuple):
@@ -28,10 +28,6 @@ class ProducerIdResult(NamedTuple):
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
-
-    @classmethod
-    def granted(cls, identity: ProducerIdentity) -> Self:
-        return cls(ErrorCode.NONE, identity.producer_id, identity.producer_epoch)
 
 
 class TransactionList(NamedTuple):

@@ -29,7 +29,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class TransactionEntry:
-    """One transactional id: its durable image, and the state in memory only (see `TransactionDraft`)."""
+    """One transactional id: its durable image, and the state in memory only.
+
+    `last_producer_epoch` lets a caller of InitProducerId retry if its answer was lost (KIP-360). It has no field in the
+    log, so it does not survive a failover; such a caller is then fenced, as in Kafka.
+    """
 
     transactional_id: str
     image: TransactionImage
@@ -101,7 +105,7 @@ class TransactionStore:
         """
         assert verdict.image is not None, verdict
         assert verdict.next_state is not None, verdict
-        draft = build(
+        image, last_producer_epoch = build(
             verdict.image,
             Change(
                 entry.image,
@@ -116,10 +120,10 @@ class TransactionStore:
         )
         name, level = entry.transactional_id, self._transaction_version()
         partition = coordinator_partition(name, self._partition_count)
-        self._append(partition, [JournalRecord(encode_key(name), encode_value(draft.image, level))], now_ms)
-        written = _apply(self.led[partition], name, as_stored(draft.image, level))
-        written.last_producer_epoch = draft.last_producer_epoch
-        return draft.image
+        self._append(partition, [JournalRecord(encode_key(name), encode_value(image, level))], now_ms)
+        written = _apply(self.led[partition], name, as_stored(image, level))
+        written.last_producer_epoch = last_producer_epoch
+        return image
 
     def remove(self, partition: int, transactional_ids: Collection[str], now_ms: int) -> None:
         """Append a tombstone for each id, all in one batch, and replay them; raises as `write` does."""

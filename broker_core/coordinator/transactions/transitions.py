@@ -1,7 +1,7 @@
 """The record of each verdict, and the checks of illegal steps (rules A.3, A.5, A.9, A.10)."""
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from broker_core.coordinator.transactions.decision_tables import Image
 from broker_core.coordinator.transactions.records import IDLE, PREDECESSORS, PREPARED, TransactionImage
@@ -15,16 +15,8 @@ from broker_core.types import (
     TransactionState,
 )
 
-
-class TransactionDraft(NamedTuple):
-    """An image to be recorded, and the one field that is not part of the record.
-
-    `last_producer_epoch` lets a caller of InitProducerId retry if its answer was lost (KIP-360). It has
-    no field in the log, so it does not survive a failover; such a caller is then fenced, as in Kafka.
-    """
-
-    image: TransactionImage
-    last_producer_epoch: int
+# An image to be recorded, and the last producer epoch, which is not part of the record (see `TransactionEntry`).
+Draft: TypeAlias = tuple[TransactionImage, int]
 
 
 class Change(NamedTuple):
@@ -70,7 +62,7 @@ class Change(NamedTuple):
         )
 
 
-def _emptied(change: Change, producer_id: int, producer_epoch: int, last_producer_epoch: int) -> TransactionDraft:
+def _emptied(change: Change, producer_id: int, producer_epoch: int, last_producer_epoch: int) -> Draft:
     image = change.image(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
@@ -78,23 +70,23 @@ def _emptied(change: Change, producer_id: int, producer_epoch: int, last_produce
         partitions=frozenset(),
         start_ms=NO_TIMESTAMP,
     )
-    return TransactionDraft(image, last_producer_epoch)
+    return image, last_producer_epoch
 
 
-def _bump(change: Change, last_producer_epoch: int) -> TransactionDraft:
+def _bump(change: Change, last_producer_epoch: int) -> Draft:
     return _emptied(change, change.stored.producer_id, change.stored.producer_epoch + 1, last_producer_epoch)
 
 
-def _add(change: Change, before: frozenset[TopicPartition], start_ms: int) -> TransactionDraft:
+def _add(change: Change, before: frozenset[TopicPartition], start_ms: int) -> Draft:
     image = change.image(
         partitions=before | change.partitions,
         start_ms=start_ms,
         client_transaction_version=change.client_transaction_version,
     )
-    return TransactionDraft(image, change.last_producer_epoch)
+    return image, change.last_producer_epoch
 
 
-def _prepare_at(change: Change, producer_epoch: int, next_producer_id: int) -> TransactionDraft:
+def _prepare_at(change: Change, producer_epoch: int, next_producer_id: int) -> Draft:
     """Return the prepared image with the next epoch; an abort without partitions gets a start time.
 
     Completion requires a start time, and such a transaction has none.
@@ -105,21 +97,21 @@ def _prepare_at(change: Change, producer_epoch: int, next_producer_id: int) -> T
         start_ms=change.now_ms if change.stored.state in IDLE else None,
         client_transaction_version=2,
     )
-    return TransactionDraft(image, change.stored.producer_epoch)
+    return image, change.stored.producer_epoch
 
 
-def _fence(change: Change) -> TransactionDraft:
+def _fence(change: Change) -> Draft:
     fenced = min(change.stored.producer_epoch + 1, FENCING_EPOCH)
     image = change.image(producer_epoch=fenced, client_transaction_version=0)
-    return TransactionDraft(image, NO_PRODUCER_EPOCH)
+    return image, NO_PRODUCER_EPOCH
 
 
-def _complete_rotated(change: Change) -> TransactionDraft:
+def _complete_rotated(change: Change) -> Draft:
     image = change.image(producer_id=change.stored.next_producer_id, producer_epoch=0, partitions=frozenset())
-    return TransactionDraft(image, LAST_CLIENT_EPOCH)
+    return image, LAST_CLIENT_EPOCH
 
 
-BUILDERS: Final[dict[Image, Callable[[Change], TransactionDraft]]] = {
+BUILDERS: Final[dict[Image, Callable[[Change], Draft]]] = {
     Image.BUMP: lambda change: _bump(change, NO_PRODUCER_EPOCH),
     Image.BUMP_REMEMBERING: lambda change: _bump(change, change.stored.producer_epoch),
     Image.REPEAT: lambda change: _emptied(
@@ -131,25 +123,23 @@ BUILDERS: Final[dict[Image, Callable[[Change], TransactionDraft]]] = {
     ),
     Image.BEGIN: lambda change: _add(change, frozenset(), change.now_ms),
     Image.EXTEND: lambda change: _add(change, change.stored.partitions, change.stored.start_ms),
-    Image.PREPARE: lambda change: TransactionDraft(
-        change.image(client_transaction_version=0), change.last_producer_epoch
-    ),
+    Image.PREPARE: lambda change: (change.image(client_transaction_version=0), change.last_producer_epoch),
     Image.PREPARE_BUMPED: lambda change: _prepare_at(change, change.stored.producer_epoch + 1, NO_PRODUCER_ID),
     Image.PREPARE_OVERFLOWED: lambda change: _prepare_at(change, FENCING_EPOCH, change.fresh_producer_id()),
     Image.FENCE: _fence,
-    Image.COMPLETE: lambda change: TransactionDraft(change.image(partitions=frozenset()), change.last_producer_epoch),
+    Image.COMPLETE: lambda change: (change.image(partitions=frozenset()), change.last_producer_epoch),
     Image.COMPLETE_ROTATED: _complete_rotated,
 }
 
 
-def build(image: Image, change: Change) -> TransactionDraft:
+def build(image: Image, change: Change) -> Draft:
     """Build the record of a verdict; an illegal step or image fails an assertion.
 
     Raises `KafkaError` if it needs a producer id and none is available.
     """
-    draft = BUILDERS[image](change)
-    for rules in (step_rules(change.stored, draft.image), stored_rules(draft.image)):
-        assert all(rules.values()), f"{change.stored} -> {draft.image} breaks {broken(rules)}"
+    draft = new, _ = BUILDERS[image](change)
+    for rules in (step_rules(change.stored, new), stored_rules(new)):
+        assert all(rules.values()), f"{change.stored} -> {new} breaks {broken(rules)}"
     return draft
 
 
