@@ -213,7 +213,9 @@ def unjustified(world: World, at: int, app: App, outcome: Outcome, bounds: Bound
         case _ if is_old:
             is_justified = any(each.micro_batch > app.micro_batch for each in decisions_of(world.model))
         case _:
-            is_justified = bool(is_hindered or others or "leader" in world.used)
+            # It has waited, for longer than transactions last, for an open decision under another prefix.
+            is_late = bounds.prefixes > 1 and "could not be ended or read yet" in outcome.message
+            is_justified = bool(is_hindered or others or is_late or "leader" in world.used)
     return "" if is_justified else what
 
 
