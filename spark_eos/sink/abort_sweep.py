@@ -2,11 +2,9 @@
 
 Spark calls `abort` at once and lets the tasks run on: a worker is killed some seconds later (twice
 `spark.python.task.killTimeout`, 2 s each), or finishes first and leaves a transaction that no driver will decide. So
-what is open under the incarnation is swept now, and again until no task can be left. A separate process does this:
-Spark may end the aborting process, and the user waits for it.
-
-Only an incarnation that has ended is swept this way. Its run commits nothing more, so what its newest decision does not
-name is never decided: no decided transaction is aborted, and nothing of a newer run is affected.
+what is open under the incarnation is swept now, and again until no task can be left, by a separate process: Spark may
+end the aborting process, and the user waits for it. The run of an incarnation that has ended commits nothing more, so
+what its newest decision does not name is never decided.
 
 A driver that ends without an abort ends all its incarnations. A process that waits for that sweeps what begins with the
 driver's name (see `driver_end`); there is one for each cluster, decision topic and prefix that a driver writes with.

@@ -29,6 +29,7 @@ from spark_eos.sink.cluster_reads import ClusterReads, KeySearch
 from spark_eos.sink.decision_writer import DecisionWriter, offsets_in
 from spark_eos.sink.naming import TaskId, id_pattern, is_same_query, parse_task_id, query_pattern
 from spark_eos.sink.protocol.answers import (
+    COMMITTED,
     Appended,
     CommittedOffset,
     DecisionWrite,
@@ -108,9 +109,8 @@ class KafkaCluster(ClusterReads):
         return [name for name in listed if name.startswith(id_prefix)]
 
     def used_ids(self, query: str, wait_ms: int | None = None) -> Mapping[TaskId, bool]:
-        committed = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
-        ends = {state.label: state in committed for state in (TransactionState.ONGOING, *committed)}
-        listed = self._listed([TransactionState.ONGOING, *committed], query_pattern(query), wait_ms)
+        ends = {state.label: state in COMMITTED for state in (TransactionState.ONGOING, *COMMITTED)}
+        listed = self._listed([TransactionState.ONGOING, *COMMITTED], query_pattern(query), wait_ms)
         found = [(parse_task_id(name), ends[state]) for name, state in listed.items() if state in ends]
         return {task: end for task, end in found if task is not None and is_same_query(task.query, query)}
 

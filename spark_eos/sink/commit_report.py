@@ -1,11 +1,8 @@
 """The report of the driver to the tasks of a micro-batch: which transactions it has committed before.
 
-Without it every worker would have to ask the coordinators of its ids. Spark plans and commits a micro-batch in two
-Python processes. So the commit leaves its report in a file, in the temporary directory of the driver's JVM, and the
-writer that is made for the next micro-batch passes it on to the tasks.
-
-A driver that commits in its own process, as `spark_eos.write` does, has no such directory: there the report
-stays in memory.
+The commit leaves its report in a file, in the temporary directory of the driver's JVM, and the writer that is made for
+the next micro-batch, in another Python process, passes it on to the tasks. A driver without such a directory keeps the
+report in memory.
 
 A report names exactly what was committed: run, worker, micro-batch and number of each id. If it is missing, old or of
 another query, it says nothing about the ids of a task, whose worker then asks the coordinators.

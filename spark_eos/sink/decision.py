@@ -2,16 +2,12 @@
 
 A decision is JSON, so that an operator can read it with any consumer. It has a version, so that a newer format is
 refused instead of misread, and a CRC-32C over its canonical text. A micro-batch with very many transactions is split
-over several records, each complete except for the list; they are written in one transaction, so a reader sees all of
-them or none.
+over several records, each complete except for the list, which are written in one transaction. For each task and topic
+it has the number of rows and their checksum, so that a re-run can be compared with it.
 
-A decision is written again under the same key when more is known: that it was completed, what an operator did about it,
-or which runs must not decide any more. Each time its revision increases.
-
-It has, for each task and topic, the number of rows and their checksum, so that a re-run can be compared with it.
-
-It contains an operator's last intervention, because a restarted query has to act on it. An audit record is written in
-the same transaction under a separate key, so that compaction keeps every one of them.
+A decision is written again under the same key, with a higher revision, when more is known: that it was completed, what
+an operator did last, on which a restarted query has to act, or which runs must not decide any more. An audit record of
+an intervention has a separate key, so that compaction keeps every one of them.
 """
 
 import json

@@ -1,9 +1,8 @@
 """The writer of decisions: one transaction with the records, the offset of the first record, and the end.
 
 While the records are appended, the driver verifies the transactions to be decided on. The offset is sent when the
-records are acknowledged, not beside them at the offset that they will probably have: a transaction takes up one new
-partition at a time. On one broker the second request waits for the first anyway; on two brokers it is refused with
-CONCURRENT_TRANSACTIONS, and sent again after a pause that takes longer than the first.
+records are acknowledged, not beside them: a transaction takes up one new partition at a time, and a second request is
+refused with CONCURRENT_TRANSACTIONS, and sent again after a pause that takes longer than the first request.
 """
 
 import logging

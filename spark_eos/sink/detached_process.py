@@ -1,15 +1,14 @@
 """A process that makes one call after this one has ended, and the call that aborts what a killed task left open.
 
 Spark ends its Python workers with SIGKILL or SIGHUP, and shares them between queries, so another process must do what
-is due after a worker has ended. It is a fresh interpreter, not a fork, and has its own session: it shares nothing with
-the worker (neither its memory nor its socket to the JVM, which Spark uses to detect the worker's end), and no signal to
-the worker's process group reaches it. It ignores the signals that systemd, a logout or a shutdown sends to every
-process: it has work to do then, and ends by itself. It imports nothing until it has something to do, so waiting costs
-some 10 MB and no CPU time.
+is due after a worker has ended. It is a fresh interpreter, not a fork, and has its own session: it shares neither the
+worker's memory nor its socket to the JVM, by which Spark detects the worker's end, and no signal to the worker's
+process group reaches it. It ignores the signals that systemd, a logout or a shutdown sends to every process. It imports
+nothing until it has something to do, so waiting costs some 10 MB and no CPU time.
 
-The worker writes the call into a file without a name, over the one before. The process waits for the end of a pipe into
-which nothing is written, and which ends with the worker, however that ends. Only then it reads the file. So a task does
-not wake the process, nor wait for it. The process also imports this module, so this module imports only the client.
+The worker writes the call into a file without a name, over the one before. The process reads it when a pipe ends into
+which nothing is written: with the worker, however that ends. So a task does not wake the process, nor wait for it. The
+process also imports this module, so this module imports only the client.
 """
 
 import os

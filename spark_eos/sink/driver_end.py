@@ -1,14 +1,14 @@
 """The end of a driver, whatever ends it: what another process may do then, and what no process may do any more.
 
-`query.stop()` and a failing task make Spark call `abort`. SIGTERM, Ctrl-C, `spark.stop()` and the end of the program do
-not, and what tasks have prepared would block readers. Each of these makes Spark delete the temporary directory that the
-processes of one driver share (see `incarnation`). So a process that waits for that sweeps afterwards.
+SIGTERM, Ctrl-C, `spark.stop()` and the end of the program do not make Spark call `abort`, and what tasks have prepared
+would block readers. But Spark then deletes the temporary directory that the processes of one driver share (see
+`incarnation`). So a process that waits for that sweeps afterwards.
 
 It must not abort what is decided at that very moment: a process that commits may outlive the JVM for a while. The two
-exclude each other with a lock on a file beside that directory. A commit shares the lock with other commits. The sweep
-waits until it has the lock alone, which the system releases when a process dies, and marks the file: a commit that
-begins later is refused. The file is deleted after the directory, never before: another process may wait too, and a new
-file of this name would be another lock. So where the directory is and no file is, no process waits.
+exclude each other with a lock on a file beside that directory, which commits share. The sweep waits until it has the
+lock alone, which the system releases when a process dies, and marks the file: a commit that begins later is refused.
+The file is deleted after the directory, never before: another process may wait too, and a new file of this name would
+be another lock. So where the directory is and no file is, no process waits.
 
 The process that waits imports only this module, so this module imports nothing of this package.
 """

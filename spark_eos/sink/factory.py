@@ -80,11 +80,8 @@ def pool_of(
     """Return a process's pool for a run of a query.
 
     The token belongs to the pool, not to the process: a pool that is created again must not use ids of the previous
-    one, whose transactions may still wait for their decision.
-
-    A batch job has a pool of its own, although the ids of each job stay in the brokers. What its lost tasks have open
-    is found by the job's name in their ids. If several jobs used the same ids, the abort of one job would abort what
-    another job, at the same time in the same workers, is about to commit.
+    one, whose transactions may still wait for their decision. Nor do two batch jobs share ids: the abort of one would
+    abort what the other is about to commit.
     """
     from spark_eos.sink.task.identity_pool import IdentityPool
 

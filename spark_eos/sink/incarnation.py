@@ -2,16 +2,13 @@
 
 Spark's `abort` passes the messages of the tasks that have finished, and nothing else that names the query or the run.
 If no task has finished, the open transactions are found by the incarnation: the writer that plans a micro-batch passes
-it to the tasks, they put it into their transactional ids, and the writer that aborts reads it from a file. The file is
-in the temporary directory of the driver's JVM, which no other driver uses, and it is named after the checkpoint, which
-Spark allows only one query at a time to use.
+it to the tasks, they put it into their transactional ids, and the writer that aborts reads it from a file, in the
+temporary directory of the driver's JVM. The file is named after the checkpoint, which Spark allows only one query at a
+time to use, and passes only if it is an option of `writeStream`. Without it a stream has no incarnation.
 
-An incarnation ends with `end_incarnation`. Because Spark starts a query again only after its abort has returned, no
-running run has the name of an incarnation that has ended: whatever is open under it may be swept at any later time.
-
-Spark passes the checkpoint only if it is an option of `writeStream`. Without it a stream has no incarnation.
-
-Each incarnation begins with the name of its driver, under which everything that a driver leaves open is found.
+Spark starts a query again only after its abort has returned. So no running run has the name of an incarnation that has
+ended, and whatever is open under it may be swept. Each begins with the name of its driver, under which everything that
+a driver leaves open is found.
 
 Spark gives its Python processes the directory in an environment variable. The user's own process, in which
 `spark_eos.write` commits, has another one, which the JVM deletes as well when it ends.
@@ -69,7 +66,6 @@ def checkpoint_of(options: Mapping[str, str]) -> str | None:
 
 
 def current_incarnation(checkpoint: str | None) -> str | None:
-    """Return the current incarnation of a stream on this driver, and begin one if there is none."""
     if left("incarnation", checkpoint) is None:
         leave("incarnation", checkpoint, new_incarnation())
     return left("incarnation", checkpoint)
@@ -95,10 +91,7 @@ def local_path(kind: str, name: str | None) -> Path | None:
 
 
 def leave(kind: str, name: str | None, text: str = "") -> None:
-    """Leave a text for the processes of this driver, which see all of it or nothing; if they share no directory, none.
-
-    A text that cannot be written is not left.
-    """
+    """Leave a text for the processes of this driver, which see all of it or nothing, if it can be written."""
     path = local_path(kind, name)
     if path is not None:
         fresh = path.with_suffix(f".{process_state().runtime.process.getpid()}")
@@ -117,9 +110,8 @@ def left(kind: str, name: str | None) -> str | None:
 
 
 def is_left(kind: str, name: str) -> bool:
-    """Return whether any process of this driver left a text, in either of its directories; the name is this driver's.
+    """Return whether any process of this driver left a text, in the directory of the user's process or of Spark's.
 
-    One function of `foreachBatch` can make writes that the user's own process commits and writes that Spark's commit.
     Spark makes both directories in its first local one, the former below `spark-*` unless YARN gives it one.
     """
     path = local_path(kind, name)

@@ -40,11 +40,7 @@ def is_true(context: LocalProperties, setting: str, default: str = "false") -> b
 
 
 def _may_have_other_attempts() -> bool:
-    """Return whether the current task may have another attempt, which can leave a transaction open.
-
-    Spark numbers the attempts of a task within a stage from 0, whatever became of the earlier ones. Under speculation
-    the first attempt may win.
-    """
+    """Return whether the current task may have another attempt; under speculation the first attempt may win."""
     context = TaskContext.get()
     if context is None:
         return False
@@ -97,9 +93,8 @@ TaskMessage: TypeAlias = Prepared | Empty | AlreadyCommitted
 def show_other_attempts(messages: Sequence[TaskMessage]) -> bool:
     """Return whether the messages of a micro-batch show that tasks had, or may have had, other attempts.
 
-    If a stage is retried as a whole, as after a lost shuffle file, Spark numbers the attempts of a task from 0 again.
-    But then the ids of the winning attempts are not consecutive. They are also not consecutive if the session runs
-    something else at the same time; such a false sign is harmless.
+    If a stage is retried as a whole, as after a lost shuffle file, Spark numbers the attempts of a task from 0 again,
+    but the ids of the winning attempts are not consecutive: nor are they beside another job, which does no harm.
     """
     ids = [message.task_attempt_id for message in messages if message.task_attempt_id is not None]
     return any(message.has_other_attempts for message in messages) or (bool(ids) and max(ids) - min(ids) >= len(ids))

@@ -1,8 +1,8 @@
 """The names of transactions, groups and decision keys, each of which can be parsed exactly.
 
 A name is the user's prefix followed by parts that never contain a dot, so it is parsed from the right and the prefix
-may contain anything. If one prefix begins with another ("orders", "orders.eu"), one query can therefore never mistake
-another's transaction for its own, which can happen with Flink's prefix match.
+may contain anything. If one prefix begins with another ("orders", "orders.eu"), no query mistakes another's transaction
+for its own.
 """
 
 import re
@@ -89,11 +89,7 @@ def group_id(prefix: str, query: str) -> str:
 
 
 def decision_key(prefix: str, query: str, part: int = 0) -> bytes:
-    """Return the key of a decision in the compacted topic; each part after the first has its own key.
-
-    Under the same key, compaction would remove all parts but the last. No escaped name contains `#`, so no part is
-    mistaken for another query's decision.
-    """
+    """Return the key of a decision in the compacted topic, or of a part after the first: no escaped name has a `#`."""
     suffix = f"#{part}" if part else ""
     return f"{prefix}/{escape(query)}{suffix}".encode()
 
@@ -119,10 +115,9 @@ def run_again(query: str, run: str, how: str = "") -> str:
 
 
 def decision_partition(query: str, count: int) -> int:
-    """Return the partition of a query's decisions.
+    """Return the partition of a query's decisions, and of all its foreachBatch writes, under any prefix.
 
-    It depends only on the query, so that a changed prefix changes nothing and all foreachBatch writes of one query are
-    together. Partitions that are added to the topic later are not used: the place must not change as the topic grows.
+    Partitions that are added to the topic later are not used: the place must not change as the topic grows.
     """
     return coordinator_partition(_all_writes(query), min(count, DECISION_TOPIC_PARTITIONS))
 

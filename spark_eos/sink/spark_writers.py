@@ -2,14 +2,11 @@
 
 Spark pickles a batch writer once, to the tasks and to the commit. It creates a streaming writer again for every
 micro-batch and for its commit, so the driver learns the query and the run from the messages, or from what is open under
-the stream's incarnation.
+the stream's incarnation. A batch write in a `foreachBatch` function is treated as a separate stream, with the name of
+the write after the query id: its tasks find the micro-batch in their local properties, as those of a stream do.
 
-A batch write in a `foreachBatch` function is part of a micro-batch: its tasks find Spark's query id, batch id and run
-in their local properties, as those of a stream do. Each write of the function has a name, and is treated as a separate
-stream with that name after the query id.
-
-A writer is created in one process, a task runs in a second and a third one commits. Each is started for the first
-write, so what only one of them needs is imported where it is used.
+A writer is created in one process, a task runs in a second and a third one commits, so what only one of them needs is
+imported where it is used.
 """
 
 import logging
@@ -244,7 +241,7 @@ def _write(
 ) -> TaskMessage:
     with loading_modules(process_state()):
         from spark_eos.sink.factory import task_writer
-        from spark_eos.sink.task.transaction import watch
+        from spark_eos.sink.task.transaction import Watchdog
 
     failpoints.enter(options.prefix)
     acknowledge_input()
@@ -256,7 +253,9 @@ def _write(
         incarnation=incarnation,
         committed=committed,
     )
-    watch(process_state(), writer.transaction, options)
+    if not options.allow_hanging_transactions:
+        # On brokers that do not verify transactions, what a killed worker has sent may arrive after the abort and hang.
+        writer.transaction.watchdog = process_state().part(Watchdog)
     return writer.write(rows)
 
 

@@ -1,9 +1,8 @@
 """Writes of a streaming query that do not see their query.
 
-In `foreachBatch` a task sees the query in its local properties, if the thread that starts the job has them. Two kinds
-of writes lack them: writes of a plain thread, and all of Spark Connect, where the function runs in another process. As
-batch jobs they would be written again with each attempt of their micro-batch, without an error. But tasks also see the
-settings of their session, and the session of a query's micro-batches has a setting that Spark makes nowhere else.
+In `foreachBatch` a task sees the query in its local properties, but not if a plain thread starts the job, nor over
+Spark Connect, where the function runs in another process. As batch jobs such writes would be repeated with each attempt
+of their micro-batch. But the session of a query's micro-batches has a setting that Spark makes nowhere else.
 
 Before Spark 4.3, and later with a setting, Connect runs these writes in the client's own session. Their plan begins
 with a relation that the server keeps, and the plan is in the job's call site. Only checkpointed frames begin like that

@@ -1,8 +1,7 @@
 """What the sink needs to know of every broker, and whether it verifies transactions (KIP-890, part 1).
 
 A partition leader that verifies transactions asks the coordinator whether a transaction is open before it appends a
-batch. A leader that does not verify treats a late write as the beginning of a new transaction, which no coordinator
-knows and nothing ends. Ending the transaction of a task that may still write therefore creates a hanging transaction.
+batch. Any other treats a late write as the beginning of a new transaction, which no coordinator knows and nothing ends.
 
 Leaders verify from Kafka 3.6 on, unless `transaction.partition.verification.enable` is off. They ask the coordinator,
 so a mixed cluster verifies only if both brokers are new. Under transactions V2 the setting does not matter: a leader

@@ -21,11 +21,9 @@ _TIMES_AT_VERIFICATION: Final = ("oldest_open_age_ms", "time_to_timeout_ms")
 
 
 class IdUsage:
-    """The transactional ids that a run uses; warns if each task creates one.
+    """The transactional ids that a run uses; warns if each task creates one, because Spark does not keep its workers.
 
-    A transactional id belongs to one Python worker process. While Spark keeps its workers, a run needs about one id for
-    each concurrent task. If Spark does not, each task of each micro-batch creates one, and coordinators remember each
-    of them for seven days. Only the last ones are remembered here, so an id that returns may count twice.
+    Only the last ones are remembered here, so an id that returns may count twice.
     """
 
     def __init__(self) -> None:
@@ -52,9 +50,7 @@ class IdUsage:
 class ComparedNames:
     """The names of the decisions that the runs of a driver have compared; see `protocol.rerun_checks`.
 
-    Spark commits each write in any Python process of the driver. So a commit that finds its decision leaves an empty
-    file in a temporary directory of the driver's JVM (see `incarnation`). A driver that commits in its own process
-    remembers it.
+    Spark commits each write in any Python process of the driver, so a name is left for all of them (`incarnation`).
     """
 
     def __init__(self, runtime: Runtime | None = None) -> None:

@@ -5,12 +5,11 @@ keeps the results of its start. Every ten minutes a running query checks again w
 new brokers that do not verify transactions, and whether the decision topic still keeps decisions. An outage does not
 stop the query there. The feature level needs no check: each transaction begins with what the connections report.
 
-Every writer that plans requests one thing: how many partitions the output topic has. All tasks of a micro-batch place
-rows by this one count. Each worker's own count would put one key into two partitions while the topic grows.
+Every writer that plans asks how many partitions the output topic has, by which all tasks of a micro-batch place rows:
+each worker's own count would put one key into two partitions while the topic grows.
 
-What fails may show what a check would have found: a decision topic that was deleted, or brokers that came back with a
-lower transaction.max.timeout.ms. So Spark's abort leaves a file in the temporary directory of the driver's JVM (see
-`incarnation`), because it runs in another Python process, and the next writer of the query checks everything again.
+What fails may show what a check would have found, such as a decision topic that was deleted. So Spark's abort leaves a
+text for the other processes of the driver (see `incarnation`), and the next writer checks everything again.
 """
 
 import logging

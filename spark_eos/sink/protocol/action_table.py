@@ -7,17 +7,14 @@ Several processes may act at once, each on the state it saw, and the driver that
 continue to commit. That is safe for these reasons:
 
 - Each transaction ends once, at its coordinator: by the first commit or abort that arrives, or by its timeout.
-- Every request names the producer id and epoch of the transaction. Nothing else on that id ever has them: transactions
-  V2 raise the epoch at every end, and under the old protocol the owner of an id initializes it before it uses it again.
-  So a delayed commit finds a lost transaction aborted, or fenced, and cannot make it visible; LOST and COMMITTED are
-  final.
-- An open transaction is aborted only if another one is known to be lost. From then on the whole cannot become visible,
-  so no abort destroys what could have been completed.
+- Every request names the producer id and epoch, which nothing else on that id ever has: transactions V2 raise the epoch
+  at every end, and under the old protocol the owner of an id initializes it before it uses it again. So a delayed
+  commit cannot make a lost transaction visible; LOST and COMMITTED are final.
+- An open transaction is aborted only if another one is known to be lost, so that the whole cannot become visible.
 - A micro-batch is written again only if each of its transactions is known to be lost, so never twice.
 
-What two processes that disagree leave behind is therefore all visible, or all lost and written again once, or partly
-visible: if a commit that was sent before the loss was known was followed by an abort or a timeout. That stops the query
-with an error that lists every transaction.
+What two processes that disagree leave behind is all visible, or all lost and written again once, or partly visible, if
+an abort or a timeout followed a commit that was sent before the loss was known: then the query stops.
 """
 
 from collections.abc import Collection, Sequence

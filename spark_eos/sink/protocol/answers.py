@@ -1,13 +1,16 @@
 """The values in which the protocol speaks with Kafka: what a request names, and what an answer says."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker_core.errors import ErrorCode
 from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
 from spark_eos.errors import EosKafkaError, UnansweredError
 from spark_eos.open_transaction import OpenTransaction
 from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
+
+ABORTED: Final = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
+COMMITTED: Final = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
 
 class Description(NamedTuple):

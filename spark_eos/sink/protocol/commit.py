@@ -1,15 +1,11 @@
 """The commit of a micro-batch: verify, decide, complete, sweep.
 
 The decision is the commit point. A failure before it means that nothing is or becomes visible. After it, the
-micro-batch is rolled forward, by this driver or by the next process that reads the decision. The exception is a
-transaction that is lost before any is committed: then all are rolled back and the micro-batch is written again
-(`action_table`).
+micro-batch is rolled forward, by this driver or by the next process that reads the decision, and an error says that it
+is decided: to write it again would duplicate rows. The exception is a transaction that is lost before any is committed:
+then all are rolled back and the micro-batch is written again (`action_table`).
 
-Spark calls `abort` also when `commit` fails, so `abort` reads the decision log first and never touches a decided
-transaction.
-
-An error after the decision states that the micro-batch is decided: taking it for "not written" and writing again would
-duplicate the rows.
+Spark calls `abort` also when `commit` fails, so `abort` never touches a decided transaction.
 """
 
 from collections.abc import Sequence
@@ -254,9 +250,8 @@ class MicroBatchCommit:
     async def _kept(self, settled: Settlement | None) -> tuple[PreparedTransaction, ...]:
         """Return the transactions that an earlier decision for this micro-batch committed and that a new one repeats.
 
-        Each task judged for itself what to write. A new decision is correct only if they all came to the same result as
-        the driver, or wrote more because they did not know of the decision: the surplus is dropped if its rows are the
-        same.
+        A new decision is correct only if all tasks came to the same result as the driver, or wrote more because they
+        did not know of the decision: the surplus is dropped if its rows are the same.
         """
         if settled is None or settled.took_no_effect:
             skipped = [message.place.split for message in self.messages if isinstance(message, AlreadyCommitted)]
@@ -363,10 +358,7 @@ class MicroBatchCommit:
         await self._retire(decision)
 
     async def _supersede(self, driver: Ownership, decision: Decision) -> Decision:
-        """Record that another run is superseded, if it left a transaction open that must be ended.
-
-        Without this record its driver, if it wakes up, could decide the very transactions that are swept.
-        """
+        """Record that another run is superseded if it left a transaction open: it could still decide what is swept."""
         own = self.own
         try:
             if not own.is_query or decision.run == own.run or not await left_open(decision, own.prefixes):

@@ -1,13 +1,12 @@
 """The decision log of a query: it finds the newest decision, and adds one that no older driver can follow.
 
 The pointer, an offset in the query's consumer group, and the decision it points to are written in one transaction of
-the driver's transactional id. The end of that transaction is the commit point of the micro-batch. A driver initializes
-the id before it reads the pointer, so an older driver cannot add a decision between the read and the write.
+the driver's transactional id, whose end is the commit point of the micro-batch. A driver initializes the id before it
+reads the pointer, so an older driver cannot add a decision between the read and the write.
 
-The first decision of a query fixes the prefix of these names. A query whose `transactionalIdPrefix` changes keeps its
-old names; otherwise its earlier decisions would be neither found nor fenced. Two drivers with different prefixes do not
-fence each other before that, so each reads the topic again while its first decision is open: one of the two finds the
-other's. The same holds for a job that writes to the same topic; see `DecisionScan.newest`.
+The first decision of a query fixes the prefix of these names, so that a changed `transactionalIdPrefix` hides none. Two
+drivers with different prefixes do not fence each other before that, so each reads the topic again while its first
+decision is open: one of the two finds the other's.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -94,9 +93,8 @@ class DecisionLog:
     async def renew(self, driver: DriverIdentity) -> DriverIdentity:
         """Get a new epoch; raise `FencedError` if another driver has taken over the id.
 
-        Checking and taking are two requests. A driver that takes over in between is fenced as by `take_over`, and an id
-        that its coordinator has forgotten is taken without a check. So read `newest` again afterwards, as after
-        `take_over`.
+        A driver that takes over after the check is fenced, and an id that its coordinator has forgotten is taken
+        without one. So read `newest` again afterwards, as after `take_over`.
         """
         bumps = 1 if driver.transaction.transaction_version >= 2 else 0
         expected = ProducerIdentity(driver.producer.producer_id, driver.producer.producer_epoch + bumps)
@@ -149,10 +147,9 @@ class DecisionLog:
     async def pointed(self, micro_batch: int, write: str) -> Decision | None:
         """Return the newest decision for a task, by the pointer alone, or None if it is for an older micro-batch.
 
-        A task may miss a decision: what it writes then is in a transaction that is not visible, and the driver, which
-        reads the whole log, compares its rows. So a task does not wait for a decision that is being written. A process
-        asks in the first micro-batch of a run that it sees, and later only when a micro-batch is written a second time:
-        a run moves on to a later micro-batch only after it has committed the one before.
+        A task may miss a decision, for example one that is being written: the driver, which reads the whole log,
+        compares its rows. A process asks in the first micro-batch of a run that it sees, and later only when a
+        micro-batch is written a second time: a run moves on only after it has committed the one before.
         """
         asked, known = (micro_batch, write), self._undecided
         if known is not None and (known == asked or known[0] < micro_batch):
@@ -219,10 +216,9 @@ class DecisionLog:
     ) -> DriverIdentity:
         """Make the decision durable and visible, or raise `UndecidedError`, which another attempt may follow.
 
-        Returns the identity for the next decision. An inconclusive response is resolved by reading the pointer; if that
-        fails too, the error says that the outcome is unknown. After `decide_by_ms` nothing is decided. With `known`,
-        the first decision after a take-over raises `OutdatedError` if `known` is not the newest one. `verify` runs
-        while the records are being sent; if it raises, nothing is decided.
+        Returns the identity for the next decision. If the outcome remains unknown, the error says so. After
+        `decide_by_ms` nothing is decided, nor if `known` is given and not the newest one, nor if `verify` raises, which
+        runs while the records are being sent.
         """
         driver = driver.at_level(await asks.TransactionVersion())
         try:
@@ -324,11 +320,7 @@ class DecisionLog:
         verify: Verify | None = None,
         deletes: bool = False,
     ) -> EndAnswer:
-        """Write a decision, or delete it, in one transaction: the end is its commit point.
-
-        A failure before the end is sent aborts the transaction; only then is it certain that nothing was decided. A
-        failure after that is inconclusive: the end may have been recorded before its response was lost.
-        """
+        """Write a decision, or delete it, in one transaction: a failure before its end is sent aborts it."""
         values = write_decision(decision)
         keys = [decision_key(self.prefix, self._query, number) for number in range(len(values))]
         self._place = self._place or await self._choose_place()
@@ -383,8 +375,7 @@ class DecisionLog:
     async def _end_late(self, decision: Decision, driver: DriverIdentity) -> None:
         """Abort a decision whose EndTxn was not answered in time, unless it has ended.
 
-        Otherwise a delayed EndTxn could still commit it after the transactions it names have timed out. The abort names
-        this driver's transaction: it is refused if the open transaction belongs to a newer driver.
+        Otherwise a delayed EndTxn could still commit it after the transactions it names have timed out.
         """
         found = await self._look_up(decision, describe_since(self._driver, driver.producer))
         if found is not None and found.state is TransactionState.ONGOING:
@@ -436,11 +427,7 @@ class DecisionLog:
         return list(await asks.CommittedOffsets(self._group, wait_ms=UNSTABLE_LIMIT_MS))
 
     async def _end_dead_driver(self) -> None:
-        """Abort a decision that was written but not ended.
-
-        The abort names the transaction exactly. It is refused if the driver is alive and ends the transaction first. If
-        the abort is first, that driver sees its decision fail and nothing of the micro-batch is visible.
-        """
+        """Abort a decision that was written but not ended; a driver that is alive sees its decision fail."""
         description = (await asks.DescribeTransactions([self._driver])).get(self._driver)
         if description is not None and description.state is TransactionState.ONGOING:
             self._ended = description.producer

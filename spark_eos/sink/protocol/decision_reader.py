@@ -6,7 +6,7 @@ fewer partitions, so they can be anywhere.
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from broker_core.types import ProducerIdentity, TopicPartition, counted
@@ -96,11 +96,7 @@ class DecisionScan:
         self._elsewhere: list[Decision] = []
 
     async def refresh(self, prefix: str) -> None:
-        """Read new records; wait for an open decision of the query under a prefix other than this one.
-
-        An open decision under this prefix is not waited for: a take-over ends it, and if it was committed before that,
-        the pointer shows it.
-        """
+        """Read new records; wait for an open decision of the query under another prefix, which no take-over ends."""
         deadline = await asks.Monotonic() + _OPEN_LIMIT_SECONDS
         while waited := [each for each in await self._read(prefix) if self._is_foreign(*each, prefix)]:
             if await asks.Monotonic() >= deadline:
@@ -122,11 +118,10 @@ class DecisionScan:
         return True
 
     def newest(self, prefix: str) -> Decision | None:
-        """Return the newest decision of the query among those read.
+        """Return the newest decision of the query among those read, under any prefix.
 
-        Spark's query ids are unique, so a query is known by its id under any prefix. A job's name is chosen by its
-        user, and another user's job under another prefix may have the same name: it is the same job if it has written
-        to one of `topics`, to which the job writes now, or if `run` has decided it. A sweep knows only the run.
+        Another user's job may have the same name under another prefix: it is the same job if it has written to one of
+        `topics`, to which the job writes now, or if `run` has decided it. A sweep knows only the run.
         """
         found = [each for each in self._decisions(self._is_of_query) if self._is_same(each, prefix)]
         return max(found, key=lambda each: (not self._is_unique and each.prefix == prefix, each.rank), default=None)
@@ -145,8 +140,7 @@ class DecisionScan:
     async def used_ids(self, wait_ms: int | None = None) -> Mapping[naming.TaskId, bool]:
         """Return the ids that the query's tasks have used, in all writes, and which of them have committed.
 
-        Kafka deletes the pointer with the topic that it points to, so neither shows that there was a decision. The
-        coordinators know the ids for a week.
+        Kafka deletes the pointer with its topic, so neither shows a decision then; coordinators know ids for a week.
         """
         try:
             return await asks.UsedIds(self._query, wait_ms)

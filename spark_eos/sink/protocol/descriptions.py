@@ -1,8 +1,7 @@
 """The descriptions of transactions that are known to have begun, without outdated ones.
 
-A transaction coordinator that is disconnected from the other brokers, or was paused, still responds: with the state
-that its id had then. Nothing in the response shows that, but what is known of the transaction can prove it: see
-`EARLIER`. Such a response is not used. The coordinator is looked up again and asked again.
+A coordinator that is disconnected from the other brokers, or was paused, still responds: with the state that its id had
+then. What is known of the transaction can prove that (`EARLIER`): the coordinator is then looked up and asked again.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

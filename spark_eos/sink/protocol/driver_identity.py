@@ -1,14 +1,10 @@
 """The identity with which a driver writes its decisions."""
 
 from dataclasses import dataclass, replace
-from typing import Final
 
-from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TransactionState
+from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
-from spark_eos.sink.protocol.answers import Description
-
-_ABORTED: Final = frozenset({TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT})
-_COMMITTED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT})
+from spark_eos.sink.protocol.answers import ABORTED, COMMITTED, Description
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +47,15 @@ def taken_after(written: ProducerIdentity, *, is_v2: bool) -> ProducerIdentity:
 def is_kept(found: Description, held: DriverIdentity, ended: ProducerIdentity | None = None) -> bool:
     """Return whether a driver's id is as the driver, or the end of its own transaction, left it.
 
-    Another driver initializes the id, which raises the epoch and leaves it Empty or with a transaction of its own. It
-    looks like a timeout of this driver only if that transaction was aborted. `ended` is a transaction that this process
-    has aborted itself: one of a later epoch belongs to a newer driver.
+    Another driver that initialized it looks like a timeout of this driver only if its own transaction was aborted.
+    `ended` is a transaction that this process has aborted itself: one of a later epoch belongs to a newer driver.
     """
     if ended is not None and ended.producer_id == held.producer.producer_id and ended > held.producer:
         return False
     if found.producer.producer_id != held.producer.producer_id:
         return False
     bumps = found.producer.producer_epoch - held.producer.producer_epoch
-    if found.state in _ABORTED:
+    if found.state in ABORTED:
         # Kafka 4.0.0 raises the epoch by two when a transaction times out (KAFKA-19367).
         return bumps in (0, 1, 2)
-    return bumps == 0 or (bumps == 1 and found.state in _COMMITTED and held.transaction.transaction_version >= 2)
+    return bumps == 0 or (bumps == 1 and found.state in COMMITTED and held.transaction.transaction_version >= 2)

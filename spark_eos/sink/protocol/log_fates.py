@@ -1,8 +1,7 @@
 """The fates of transactions according to the partitions' logs.
 
-Each transaction is searched in one of its partitions, and in another one if that is inconclusive. Those in the same
-partition are found by the same fetches, in the order of their offsets, and all partitions are fetched at once. There is
-no overall time limit: the search continues while each round finds something.
+Each transaction is searched in one of its partitions, and in another one if that is inconclusive; those in the same
+partition by the same fetches, and all partitions at once. The search continues while each round finds something.
 """
 
 from collections.abc import Collection, Iterable

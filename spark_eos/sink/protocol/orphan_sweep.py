@@ -1,36 +1,26 @@
 """The sweep of orphans: transactions of a query that no driver will decide and that block readers.
 
 Spark never reports to the driver an attempt that lost, or a task that died after it prepared. Each such transaction
-pins the last stable offset of its partitions until it times out.
+pins the last stable offset of its partitions until it times out. No driver can decide three kinds, which are swept:
 
-Three kinds are swept, because no driver can decide them:
+- those of the sweeper's own run: its only driver is this one, and it decides nothing while it sweeps;
+- those of runs that the newest decision names as superseded: they decide nothing after it, whenever they begin;
+- those of other runs that began before the sweeper's run did, by the clocks of Kafka's coordinators. Spark plans a
+  micro-batch when the one before is committed, so they belong to a micro-batch that is decided by now.
 
-- transactions of the sweeper's own run: its only driver is this one, and it decides nothing while it sweeps;
-- transactions of runs that the newest decision names as superseded (see below): they decide nothing after it, whenever
-  they begin;
-- transactions of other runs that began before the sweeper's run did. Spark plans a micro-batch when the one before is
-  committed, so they belong to a micro-batch that is decided by the time of the sweep. Both times come from Kafka's
-  coordinators.
+Where brokers do not list transactions, or not to this principal, only the prepared transactions that the driver drops
+are known. What remains in any case began after this run did, and its run has decided nothing: a task of a driver that
+died in its first micro-batch, or of a newer driver that has not decided yet. Kafka cannot distinguish the two, and an
+abort would stop the newer driver, perhaps between a decision and its completion. So it is left to its timeout, or to
+the driver that takes over next.
 
-Brokers that do not list transactions, or not to this principal, leave the first two kinds to what is known by name: the
-prepared transactions that the driver drops. All others end at their timeout, which also aborts them.
+If partition leaders do not verify transactions (see `broker_capabilities`), the next write of a task whose transaction
+was ended opens one that nothing ends. A losing attempt may be slow, and executors outlive their driver. So there only
+transactions that tasks have reported as flushed are ended. A timeout raises the epoch and so rejects late writes.
 
-What remains is a transaction that began after this run did, of a run that has decided nothing and of which nothing was
-swept: a task of a driver that died in its first micro-batch, or of a newer driver that has not decided yet. Kafka has
-no way to distinguish the two. Aborting the newer driver's transaction would stop it, and could hit a transaction
-between its decision and its completion. So it is left to its timeout, or to the driver that takes over next.
-
-All this requires that partition leaders verify transactions (see `broker_capabilities`). If they do not, the next write
-of a task whose transaction was ended opens one in the partition that nothing ends. For none of the three kinds is it
-known that its task has stopped writing: a losing attempt of the current run may be slow, and executors outlive their
-driver. So on such brokers only transactions that tasks have reported as flushed are ended. The rest is left to its
-timeout, which raises the epoch in the partition and so rejects late writes.
-
-A superseded run must not decide any more. A run's id is random, and its driver may return from a long pause without
-knowing that it ever took over: Spark ends an idle Python process, and a driver takes over again in the next one. So
-fencing a driver once does not keep it from taking over again. Therefore a decision names the runs it supersedes, and a
-run that finds itself named decides nothing. A driver that took over before that decision was fenced by its driver; one
-that takes over after it reads it. So no transaction of a superseded run can become decided.
+A superseded run must not decide any more. To fence its driver once is not enough: it may return from a long pause, in a
+new Python process that takes over again. So a decision names the runs it supersedes, and a run that finds itself named
+decides nothing. A driver that took over before that decision was fenced; one that takes over after it reads it.
 
 Superseded are the run that decided last, the runs it superseded, and runs of which a transaction was swept because it
 began before the first one of the new run. A job has one micro-batch and supersedes none; but an operator who abandons
@@ -87,9 +77,8 @@ _ENDED: Final = frozenset(
 class Scope(NamedTuple):
     """The transactions that may be swept: all of `runs`, and others that began before `older_than_ms` (None: none).
 
-    `known` are transactions that are no longer written to, to look at where brokers do not list any. If leaders do not
-    verify transactions, only these are swept. A broker that does not list its transactions within `wait_ms` is left for
-    the next sweep.
+    `known` are no longer written to: these are swept where brokers list none, and alone with `only_known`. A broker
+    that does not list its transactions within `wait_ms` is left for the next sweep.
     """
 
     prefix: str
@@ -108,9 +97,6 @@ async def sweep(
 
     The newest decision is read after the transactions were found, and only if there are any: so it cannot be outdated,
     and the usual case needs no request.
-
-    Each abort names the transaction by the producer id and epoch described, so a request that arrives late affects
-    nothing newer. InitProducerId would.
     """
     if scope.only_known and not scope.known:
         return []
@@ -136,13 +122,12 @@ def run_of(transactional_id: str) -> str:
     return name.run
 
 
-def names_of(decision: Decision | None) -> set[Named]:
-    """Return the transactions of a decision, of any driver: no sweep may touch them."""
-    return named(() if decision is None else decision.transactions)
-
-
 def named(transactions: Iterable[PreparedTransaction]) -> set[Named]:
     return {(t.transactional_id, t.producer) for t in transactions}
+
+
+def names_of(decision: Decision | None) -> set[Named]:
+    return named(() if decision is None else decision.transactions)
 
 
 async def _open_in(scope: Scope, memory: RunMemory) -> list[Description]:
@@ -201,10 +186,7 @@ async def left_open(decision: Decision, prefixes: Iterable[str]) -> bool:
 
 
 def superseded_error(newest: Decision, run: str, lost: LostTransactionError | None = None) -> FencedError:
-    """Return the error for a run that a newer one, or an operator, has superseded.
-
-    `lost` describes transactions that the run had decided and the newer one has found lost.
-    """
+    """Return the error for a superseded run, and for what it had decided and the newer one has found `lost`."""
     word = newest.intervention
     remedy = (
         "If another driver uses this checkpoint or jobId, stop one of the two. Otherwise "
@@ -256,8 +238,7 @@ class RunSweep:
     ) -> None:
         """Sweep after the commit point; a failure does not fail the micro-batch.
 
-        What this process has just `decided` is the newest decision for the purpose of a sweep: a later one names
-        nothing that is in scope. It cannot be outdated, so no broker needs to be asked.
+        What this process has just `decided` serves as the newest decision: a later one names nothing that is in scope.
         """
 
         async def newest() -> Decision | None:
@@ -295,10 +276,7 @@ class RunSweep:
         newest: Callable[[], Awaitable[Decision | None]],
         wait_ms: int,
     ) -> list[Description]:
-        """Sweep under the prefix of the options and, if it was changed, under earlier runs' prefixes.
-
-        `dropped` are prepared transactions that will not be decided.
-        """
+        """Sweep under all prefixes of the query; `dropped` are prepared transactions that will not be decided."""
         swept: list[Description] = []
         for prefix in self.own.prefixes:
             scope = Scope(prefix, self.own.query, runs, older_than_ms, wait_ms, named(dropped), self.own.may_hang)
@@ -306,10 +284,9 @@ class RunSweep:
         return swept
 
     async def _newest_of_run(self) -> Decision | None:
-        """Return the newest decision, as far as it can be of this run.
+        """Return the newest decision, as far as it can be of this run: that is in the topic of its options.
 
-        A query whose right to its group was taken away, or whose decisions are in another topic than its options name,
-        cannot commit, and must not block readers either. What its run has decided is in the topic of its options.
+        A query that may no longer read its group, or that has its decisions elsewhere, must not block readers either.
         """
         try:
             newest = await self._newest_agreed(_ABORT_PATIENCE_MS)

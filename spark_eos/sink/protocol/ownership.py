@@ -3,20 +3,16 @@
 Spark commits in any idle Python worker, and the queries of a session share the workers: the commits of one run happen
 in several processes in turn, and each of them takes over the driver's transactional id from the others. So a fenced
 process cannot conclude that there is a newer driver. It determines from the newest decision whether it still owns the
-id: see `COURSES` and `AFTER_FENCING`. If another run has decided since, a newer driver is running, so this one stops
-and fences none.
+id: see `COURSES` and `AFTER_FENCING`. If another run has decided since, a newer driver is running, so this one stops.
 
-What it reads may be outdated: a group coordinator that is disconnected from the other brokers still responds, and hides
-what another process of the run has decided. This process then finds that it no longer owns the id, and would stop for a
-newer driver that does not exist. So before it stops, it reads the newest decision again, from the coordinator that
-another broker names. If that is a decision of its own run that it did not know, it takes over. A newer driver that has
-decided appears there, and is not fenced. One that took over after the run's own decision and has not decided yet is
-fenced, as always when a process of the run takes over: that stops it and duplicates nothing, since the first decision
-after a take-over checks what was read then.
+What it reads may be outdated: a group coordinator that is disconnected from the other brokers hides what another
+process of the run has decided, so that this one would stop for a newer driver that does not exist. So before it stops,
+it reads the newest decision again, from the coordinator that another broker names, and takes over if its own run has
+decided. A newer driver that took over since and has not decided yet is then fenced, as always when a process of the run
+takes over: that stops it and duplicates nothing, since the first decision after a take-over checks what was read then.
 
-A take-over request of its own that received no response may be applied late, after a later one was answered, and looks
-like another driver's. So after such a request this process may lose the id once before it decides, and takes it over
-again unless another run has decided: the rules above for a newer driver apply here too.
+A take-over request of its own that received no response may be applied late and looks like another driver's. So after
+such a request this process may lose the id once before it decides, and takes it over again by the same rules.
 
 Under the old protocol an epoch serves one decision, so the id is taken over, or renewed, for each.
 """
@@ -106,15 +102,12 @@ class Ownership:
     async def newest(self, *, has_rows: bool, is_told: bool, must_look: bool = True) -> Decision | None:
         """Become the only driver, then return the newest decision, which every take-over needs.
 
-        A process that has decided last continues without reading it, if there are rows and nothing requires it: a
-        driver that has decided since has taken over the id, so this process's decision is refused. If processes of the
-        run take turns, reading first is cheaper.
+        A process that has decided last goes on without it, if there are rows and nothing requires it: a driver that has
+        decided since owns the id, so this process's decision is refused. If processes of the run take turns, reading
+        first is cheaper. A process that begins with a run fences all earlier ones, with or without rows. Once the run
+        has decided, its processes do not take over from one another for a micro-batch that has nothing to decide.
 
-        A process that begins with a run fences all earlier ones, with or without rows. Once the run has decided, its
-        processes do not take over from one another for a micro-batch that has nothing to decide.
-
-        `is_told` states that a task has found this micro-batch decided. Where the process finds it undecided, what it
-        has read is outdated, and it looks elsewhere before it fences another driver.
+        `is_told` states that a task has found this micro-batch decided: if it seems undecided, that is outdated.
         """
         # A decision may exist now that did not exist before: other processes decide too.
         self.own.log.scan_again()
@@ -241,8 +234,7 @@ class Ownership:
     async def _newest_if_committed(self) -> Decision | None:
         """Look for decisions again, elsewhere, if the query has committed before; raise if they are gone.
 
-        The driver's id is new for a query that begins, and for one whose transactionalIdPrefix was changed. For the
-        sake of the first, no broker that does not respond is waited for.
+        A query that begins, or whose transactionalIdPrefix was changed, has a new id: it waits for no silent broker.
         """
         identity, scan = self.own.state.identity, self.own.log.scan
         is_begun = self.micro_batch > 0 or (identity is not None and identity.producer.producer_epoch > 0)
@@ -278,8 +270,7 @@ class Ownership:
     async def decide(self, decision: Decision, decide_by_ms: int, verify: Verify | None = None) -> None:
         """Write the decision; raise `UndecidedError` if another attempt may follow, which takes over again.
 
-        The first decision after a take-over checks what was read then. Later ones need not: a driver that decided in
-        the meantime would have fenced this one. For `verify` see `DecisionLog.decide`.
+        The first one after a take-over checks what was read then; a driver that decides later would fence this one.
         """
         identity = self.own.state.identity
         assert identity is not None

@@ -5,11 +5,11 @@ a decision records for each task and topic the number of rows and their checksum
 is accepted only if its rows are the same. Which task had which row does not matter, nor does their order: Spark may
 split a re-run differently, and readers see the same.
 
-The name of a write in `foreachBatch` follows from its topic, so a write whose topic was changed has another name. It
-may find its micro-batch decided under the name that it had before the restart, and must not write it again. But a
-function may make several writes, and the other name may belong to another write. That is certain if this run has
-compared that decision, since a function makes its writes in the same order again. Otherwise a write that is known from
-an earlier micro-batch goes on only if its rows are other ones: the order may have changed.
+The name of a write in `foreachBatch` follows from its topic, so a write whose topic was changed may find its
+micro-batch decided under another name, and must not write it again. But that may be the name of another write of the
+function: certainly if this run has compared that decision, since a function makes its writes in the same order again.
+Otherwise a write that is known from an earlier micro-batch goes on only if its rows are other ones: the order may have
+changed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -65,7 +65,7 @@ _NOTHING: Final[_Total] = (0, 0)
 def check_write(decision: Decision, run: str, write: str) -> None:
     """Refuse a second write under one name in one micro-batch of one run: one of the two would be dropped."""
     if write and decision.write and decision.run == run and decision.write != write:
-        query, name = _query_and_name(decision)
+        query, _, name = decision.query.partition("/")
         raise OptionError(
             f"Query {query} has already written under the name {name!r} in this run of micro-batch "
             f"{decision.micro_batch}: {counted(decision.record_count, 'record')} to {_names(sorted(decision.topics))}",
@@ -96,7 +96,7 @@ def has_same_rows(decision: Decision, messages: Sequence[TaskMessage]) -> bool:
 
 
 def renamed_error(decision: Decision, query: str, messages: Sequence[TaskMessage]) -> OptionError:
-    _, before = _query_and_name(decision)
+    _, _, before = decision.query.partition("/")
     way = f'option("writeName", {before!r}) in foreachBatch' if before else "writeStream"
     topics = _names(sorted(decision.topics))
     return OptionError(
@@ -146,10 +146,9 @@ async def check_rows(
 ) -> None:
     """Raise if the rows of a re-run differ from the decided rows.
 
-    With `accept_difference` they may differ, but not in number. A checkpoint from a backup, or a jobId that is used for
-    other rows, shows as another number of rows, and to discard them would lose rows. With `by_task` each task must have
-    the same rows again, because some tasks are written again and others are not. A difference is then never accepted: a
-    row that moved from one task to another would be lost or written twice.
+    With `accept_difference` they may differ, but not in number: a checkpoint from a backup, or a jobId that is used for
+    other rows, shows as another number. With `by_task` some tasks are written again and others are not, so a row that
+    moved from one task to another would be lost or written twice, and no difference is accepted.
     """
     decided = {t.split: t.rows for t in decision.transactions}
     found = {message.place.split: rows_of(message) for message in messages}
@@ -280,12 +279,6 @@ def written_name(decision: Decision, is_job: bool) -> str:
     return f"Micro-batch {decision.micro_batch} of query {decision.query}"
 
 
-def _query_and_name(decision: Decision) -> tuple[str, str]:
-    """Split a decision's name into the query and its write in foreachBatch; a stream has none."""
-    query, _, name = decision.query.partition("/")
-    return query, name
-
-
 def _name_the_others(name: str) -> str:
     # Under a new name, rows that are already written would be written again.
     return (
@@ -296,7 +289,7 @@ def _name_the_others(name: str) -> str:
 
 
 def _query_remedy(decision: Decision) -> str:
-    _, name = _query_and_name(decision)
+    _, _, name = decision.query.partition("/")
     return (f"{_name_the_others(name)}. " if name else "") + (
         "If the query was changed, run the old version until it has passed this micro-batch. If the checkpoint was "
         "restored from a backup, it is at least one micro-batch older than what was written: start from the "

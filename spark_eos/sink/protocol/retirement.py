@@ -53,9 +53,8 @@ async def retire(
 async def _forget_expired(log: DecisionLog, now_ms: int) -> None:
     """Delete a few decisions of jobs that completed long ago; the driver of each job is fenced first.
 
-    A concurrent re-run of such a job either decides before that, so that there is a pointer and nothing is deleted, or
-    is fenced and can be started again. A decision with a pointer is left for later, because a pointer to a deleted
-    decision is an error.
+    A decision with a pointer is left for later, because a pointer to a deleted decision is an error: a concurrent
+    re-run of the job has decided. One that has not decided yet is fenced and can be started again.
     """
     for place, decision in log.scan.expired(now_ms)[:_MOST_FORGOTTEN]:
         each = DecisionLog(decision.prefix, decision.query, log.scan.topic, run=decision.run)

@@ -1,17 +1,13 @@
 """The settlement of decided transactions: their fates are determined, finished if possible, and reported if lost.
 
-An EndTxn error code cannot distinguish "already committed" from "timed out": the code depends on the broker's version,
-the request's version and on what happened to the id since. In most cases, DescribeTransactions for the exact (producer
-id, epoch) can; if it cannot, the partition's own log does, through a read_committed fetch at the offsets in the
-decision. A place that readers cannot reach yet, for example behind a long transaction of another producer, shows
-nothing: it is waited for, and never treated as a loss.
-
-The actions for the fates, forward or back, are a table: `action_table`.
+An EndTxn error code cannot distinguish "already committed" from "timed out": it depends on versions, and on what
+happened to the id since. DescribeTransactions for the exact (producer id, epoch) mostly can, and otherwise the
+partition's own log, through a read_committed fetch at the offsets in the decision. A place that readers cannot reach
+yet, for example behind a long transaction of another producer, is waited for, and never treated as a loss.
 
 A known limit: if the coordinator has forgotten an id (after a week by default) and retention has removed the records
 too, nothing can prove that a transaction was committed. A re-run of that very micro-batch then stops with "fate
-unknown" instead of being skipped, until an operator closes it; later micro-batches continue. Decisions of batch jobs
-record that they were completed, and need no other proof.
+unknown" until an operator closes it; later micro-batches continue. Decisions of batch jobs record their completion.
 """
 
 import itertools
@@ -210,9 +206,9 @@ async def end_all(transactions: Sequence[PreparedTransaction], *, commit: bool) 
 async def fates_of(transactions: Collection[PreparedTransaction]) -> dict[PreparedTransaction, Fate]:
     """Return the fates of transactions, from their coordinators and then from the partitions' logs.
 
-    A log that shows the records as committed overrides a coordinator that reports an abort. The coordinator may report
-    the next transaction: one that was ended by the old protocol, after a downgrade, leaves the epoch unchanged. So a
-    transaction of transactions V2 is lost only if its log can be read, or no longer has the records.
+    A coordinator that reports an abort may mean the next transaction: one that was ended by the old protocol, after a
+    downgrade, leaves the epoch unchanged. So a transaction of transactions V2 is lost only if its log can be read and
+    does not show it as committed, or no longer has the records.
     """
     described = await describe_prepared(transactions, await Now(), leave_out=True) if transactions else {}
     fates = {each: described_fate(each, described.get(each.transactional_id)) for each in transactions}
@@ -245,8 +241,7 @@ async def complete(
     """Complete a decision, with retries until its transactions are about to time out, at `ends_at_ms`.
 
     Refused credentials are tried again for half of that time: a process keeps its password, and only a restart that has
-    the new one can commit the rest. `is_open` states that none can have timed out yet. Only then does the first attempt
-    commit without verifying.
+    the new one can commit the rest. If `is_open`, none can have timed out, and the first attempt does not verify.
     """
     wait_until_ms: float = await Now()
     refused_until_ms = (wait_until_ms + ends_at_ms) / 2
@@ -300,9 +295,8 @@ async def _commit_all(decision: Decision, prepared: Sequence[PreparedTransaction
 async def must_task_write(decision: Decision, split: int, policy: OnLostTransaction) -> bool:
     """Return whether a task of a decided micro-batch writes, from its own transaction alone if that is enough.
 
-    The driver makes the final check: what is written although the decision took effect is compared with it and dropped.
-    So a task writes if it cannot tell. Only an open transaction does not wait for the driver, and the micro-batch is
-    settled at once: it could time out before all rows are written again.
+    A task writes if it cannot tell: the driver compares what is written in vain, and drops it. Only an open transaction
+    is settled at once, since it could time out before all rows are written again.
     """
     if decision.completed_at_ms is not None or decision.is_skipped:
         return False

@@ -1,38 +1,34 @@
 """The transactional ids of one worker process, and the producer identity for the next task.
 
 InitProducerId aborts whatever its id has open, whatever epoch the caller names, and Python does not know whether
-another attempt of its task is alive. So an id belongs to one process and to one run of one query, and no other process
-ever initializes it. A process runs one task at a time, but its own earlier transactions may still wait for the driver's
-decision:
+another attempt of its task is alive. So an id belongs to one process and to one run of one query. A process runs one
+task at a time, but its own earlier transactions may still wait for the driver's decision:
 
-- Transactions of the current micro-batch do, and no request is sent about them. A task that fails ends its process, so
-  none of their ids is free again before the micro-batch is committed.
+- Transactions of the current micro-batch do. A task that fails ends its process, so none of their ids is free again
+  before the micro-batch is committed.
 - Transactions of an earlier micro-batch are ended, unless the driver never learned of them, for example from a second
   attempt that came too late. The driver names what it has committed to the tasks of the next micro-batch
-  (`CommitReport`), and under transactions V2 nothing more is needed: a commit raises the epoch by one. The coordinator
-  is queried about the others, once in a micro-batch.
+  (`CommitReport`). The coordinator is queried about the others, once in a micro-batch.
 
-A coordinator's response may be outdated, however, and must never cause an abort of a transaction that the driver may
-decide. A response that is proven to be outdated is not used. If a response proves nothing, the id is used: Spark begins
-a micro-batch when the commit of the one before has returned, and by then every decided transaction is committed, which
-InitProducerId waits for and does not undo. If a commit failed and a foreachBatch function continues anyway, a decided
-transaction may be open; its coordinator reports that.
+A coordinator's response may be outdated, and must never cause an abort of a transaction that the driver may decide. One
+that is proven to be outdated is not used. If it proves nothing, the id is used: Spark begins a micro-batch when the
+commit of the one before has returned, and by then every decided transaction is committed, which InitProducerId waits
+for and does not undo. If a foreachBatch function continues after a failed commit, a decided transaction may be open;
+its coordinator reports that.
 
-An id continues with its next epoch only after a commit, never after an abort. Recovery relies on that: an abort at the
-very epoch of a decided transaction is then no outdated response (see `descriptions.EARLIER`).
+An id continues with its next epoch only after a commit, never after an abort: for recovery, an abort at the very epoch
+of a decided transaction is then no outdated response (see `descriptions.EARLIER`).
 
-Apache Kafka can lose the marker of a transaction while its partition has no leader (KAFKA-20734). The next marker of
-the same producer id then ends both transactions the same way. So an id is not used again once a leader was elected for
-a partition that its last transaction wrote to: what hangs under an id that is not used waits for an operator.
+Apache Kafka can lose the marker of a transaction while its partition has no leader (KAFKA-20734), and the next marker
+of the same producer id ends both. So an id is not used again once a leader was elected for a partition that its last
+transaction wrote to: what hangs under it waits for an operator.
 
-An InitProducerId without a response is not sent again: the first one may be applied at any later time, and would abort
-what the second allowed to begin, decided or not. The id is replaced by a new one.
+An InitProducerId without a response may be applied at any later time, and would abort what another one allowed to
+begin, decided or not. So it is not sent again, and the id is replaced by a new one.
 
-Before a task begins, the pool checks whether its job can still succeed: if the first transaction that another task of
-it prepared in this process is older than its timeout, its coordinator is queried whether it has timed out. See
-`TaskSet` for why no job can succeed after that. The task then fails, and Spark ends this process with it and retries
-the task in another one, which knows nothing. So the result is stored at a coordinator, as a transactional id that
-exists; every later attempt of a task looks for it.
+A task that finds that its job cannot succeed any more (see `TaskSet`) fails, and Spark retries it in another process,
+which knows nothing. So the result is stored at a coordinator, as a transactional id that exists; every later attempt
+looks for it.
 """
 
 import itertools
@@ -48,11 +44,9 @@ from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.commit_report import CommitReport
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.prepared import WrittenRange
-from spark_eos.sink.protocol.answers import Description
+from spark_eos.sink.protocol.answers import ABORTED, COMMITTED, Description
 from spark_eos.sink.protocol.descriptions import why_earlier
 
-_ABORTED: Final = frozenset({TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT})
-_COMMITTED: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.PREPARE_COMMIT})
 # How long an id is assumed to be unchanged: a coordinator forgets unused ids, by default after days.
 _KNOWN_FOR_SECONDS: Final = 300.0
 # Then at most a third of a worker's ids are more than it needs.
@@ -64,11 +58,10 @@ class TaskSet(NamedTuple):
 
     `attempt` counts the attempts of the task from 0 on, `limit_ms` is the longest timeout that brokers allow.
 
-    Spark accepts the first attempt of a task that succeeds and does not run it again. So once a task has prepared its
-    rows, they are what the job would commit, and if their transaction is aborted, the job cannot succeed. Another
-    attempt can only have been accepted instead if two ran at the same time: under speculation, for which no `TaskSet`
-    must be given, and after a lost shuffle file. In the latter case a job that has already taken longer than
-    `transactionTimeout` may fail although it could have succeeded.
+    Spark does not run a task again that has succeeded. So once a task has prepared its rows, and their transaction is
+    aborted, the job cannot succeed. Another attempt can only have been accepted instead if two ran at the same time:
+    under speculation, for which no `TaskSet` must be given, and after a lost shuffle file, when a job that has already
+    taken longer than `transactionTimeout` may fail although it could have succeeded.
     """
 
     stage: int
@@ -127,8 +120,8 @@ class IdentityPool:
     ) -> OpenTransaction:
         """Choose an id without an open transaction and make its identity ready.
 
-        What brokers have said of leaders since `began_at`, when the task began, is not asked again.
-        Raises `LostTransactionError` if a transaction that was prepared for the same tasks has timed out.
+        What brokers have said of leaders since the task began, at `began_at`, is not asked again. Raises
+        `LostTransactionError` if a transaction that was prepared for the same tasks has timed out.
         """
         version = self._cluster.transaction_version()
         if task_set is not None:
@@ -232,7 +225,7 @@ class IdentityPool:
         if (
             first is not None
             and description is not None
-            and description.state in _ABORTED
+            and description.state in ABORTED
             and description.producer == _next_epoch(first.last.producer)
         ):
             # Without a response the next attempt continues until it detects this itself.
@@ -243,7 +236,7 @@ class IdentityPool:
             raise _hopeless_error(what, timeout_ms, task_set.limit_ms)
 
     def _own_fresh(self, timeout_ms: int, version: int) -> OpenTransaction:
-        """Become the owner of an id that was never used; of more at once, the more of them this worker has needed."""
+        """Become the owner of ids that were never used, the more at once the more this worker has needed."""
         wanted, now = (timeout_ms, version), self._monotonic()
         # Drop identities that were initialized for another timeout, or by another protocol.
         if self._spares_for != wanted or now - self._spares_owned_at > _KNOWN_FOR_SECONDS:
@@ -277,7 +270,7 @@ def _following_commit(slot: _Slot, version: int) -> ProducerIdentity | None:
     """
     following, described = _next_epoch(slot.last.producer), slot.description
     is_committed = slot.is_committed or (
-        described is not None and described.state in _COMMITTED and described.producer == following
+        described is not None and described.state in COMMITTED and described.producer == following
     )
     is_next = slot.last.transaction_version >= 2 and version >= 2 and following.producer_epoch < LAST_CLIENT_EPOCH
     return following if is_committed and is_next else None

@@ -2,12 +2,8 @@
 
 A worker that receives SIGKILL during a task cannot abort its transaction, and readers would wait until that times out.
 So the worker leaves the name of each transaction that it begins with a `DetachedProcess`, and withdraws it when the
-transaction is prepared or ended. What is left when the worker has ended is aborted.
-
-A decided transaction is never aborted: a task reports its transaction to the driver only after the name was withdrawn,
-and the watchdog process looks for a name when the worker has ended. So what it aborts was never reported to a driver.
-The abort names producer id and epoch, which no later transaction shares: the transactional id belonged to the worker,
-which is gone.
+transaction is prepared or ended. What is left when the worker has ended is aborted. It was never reported to a driver,
+since the name is withdrawn before that. The abort names producer id and epoch, which no later transaction shares.
 """
 
 import logging
@@ -19,7 +15,7 @@ from spark_eos.client.producer import TransactionalProducer
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
-from spark_eos.runtime import ProcessState, Runtime
+from spark_eos.runtime import Runtime
 from spark_eos.sink.detached_process import DetachedProcess, end_unprepared
 from spark_eos.sink.prepared import WrittenRange
 
@@ -104,13 +100,3 @@ class TaskTransaction(TransactionalProducer):
     def _release(self) -> None:
         if self.watchdog is not None:
             self.watchdog.release()
-
-
-def watch(process: ProcessState, transaction: TaskTransaction, options: SinkOptions) -> None:
-    """Let the watchdog of a task's process watch its transaction; a forked worker has its own.
-
-    If brokers do not verify transactions it is not watched: what a killed worker has sent may arrive after the abort,
-    and would hang there.
-    """
-    if not options.allow_hanging_transactions:
-        transaction.watchdog = process.part(Watchdog)
