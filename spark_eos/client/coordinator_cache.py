@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 
 from broker_core.errors import ErrorCode
-from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
+from spark_eos.client.error_table import Api, Verdict, classify, explained, failure
 from spark_eos.client.metadata import BrokerAddress
 from spark_eos.errors import EosKafkaError, UnansweredError
 
@@ -113,7 +113,7 @@ def read_coordinators(
             nodes[key] = each.node_id
             addresses.add(BrokerAddress(each.node_id, each.host, each.port))
         elif verdict in (Verdict.RETRIABLE, Verdict.REFRESH):
-            trouble = code_name(each.error_code)
+            trouble = explained(Api.FIND_COORDINATOR, each.error_code)
         else:
             raise failure(Api.FIND_COORDINATOR, each.error_code, f"{key_type.word} {key!r}")
     return FoundCoordinators(nodes, trouble, addresses)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from broker_core.errors import ErrorCode
 from spark_eos.client.coordinator_cache import CoordinatorType
-from spark_eos.client.error_table import Api, Verdict, classify, code_name
+from spark_eos.client.error_table import Api, Verdict, classify, code_name, meaning
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import EosKafkaError, UnansweredError
 
@@ -58,12 +58,13 @@ def ask_coordinator(
     """Query one coordinator; raise `UnansweredError` if it returned only retriable codes until the deadline."""
     answer = ask_coordinators(client, [exchange], deadline)[exchange.key]
     if isinstance(answer, int):
+        words, remedy = meaning(exchange.api, answer)
         raise UnansweredError(
             f"{exchange.api.value} for {exchange.key_type.word} {exchange.key!r} did not complete in time",
             checked="The last request had no usable response"
             if answer == ErrorCode.NETWORK_EXCEPTION
-            else f"The last response was {code_name(answer)}",
-            remedy="Check that the brokers that lead the coordinator's partition are running",
+            else f"The last response was {code_name(answer)}" + (f": {words}" if words else ""),
+            remedy=remedy if words else "Check that the brokers that lead the coordinator's partition are running",
             error_code=answer,
         )
     return answer

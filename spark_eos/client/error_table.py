@@ -203,10 +203,22 @@ def code_name(code: int) -> str:
         return f"error code {code}"
 
 
+def meaning(api: Api, code: int) -> tuple[str, str]:
+    """Return what a code means and what to do, as far as its name alone does not say it."""
+    name = known_code(code).name
+    return _words().get(f"{api.value} {name}") or _words().get(name, ("", ""))
+
+
+def explained(api: Api, code: int) -> str:
+    """Return a code with its meaning and what to do, for the last response of many that may change."""
+    words, remedy = meaning(api, code)
+    return f"{code_name(code)}: {words}. {remedy}" if words else code_name(code)
+
+
 def failure(api: Api, code: int, subject: str, *, detail: str = "") -> EosKafkaError:
     """Return the exception for a final code; `subject` names what the request was about."""
     known = known_code(code)
-    words, remedy = _words().get(f"{api.value} {known.name}") or _words().get(known.name, ("", ""))
+    words, remedy = meaning(api, code)
     happened = f"{api.value} for {subject} was refused" + (f": {words}" if words else "")
     checked = f"The broker answered {code_name(code)}" + (f", {detail}" if detail else "")
     family = _FAMILIES.get(known) or _FAMILIES_OF_VERDICTS.get(classify(api, known), BrokerError)

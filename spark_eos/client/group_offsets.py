@@ -11,7 +11,7 @@ from kafka.protocol.producer import AddOffsetsToTxnRequest, TxnOffsetCommitReque
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, TopicPartition
 from spark_eos.client.coordinator_requests import RESENT, CoordinatorRequest, ask_coordinator
-from spark_eos.client.error_table import Api, classify, code_name, failure, worst_code
+from spark_eos.client.error_table import Api, classify, explained, failure, worst_code
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import FIRST_TV2_TXN_OFFSET_COMMIT, grouped
 from spark_eos.client.response_reader import asked_part, whole_code
@@ -174,7 +174,7 @@ def fetch_offsets_from(client: KafkaClient, node_id: int, group_id: str) -> dict
     if classify(Api.OFFSET_FETCH, code) in RESENT:
         raise UnansweredError(
             f"Broker {node_id} did not return the committed offsets of group {group_id!r}",
-            checked=code_name(code),
+            checked=explained(Api.OFFSET_FETCH, code),
             error_code=code,
         )
     return _read_offsets(group, group_id)

@@ -18,7 +18,7 @@ from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, TransactionState
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.coordinator_requests import RESENT
-from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
+from spark_eos.client.error_table import Api, Verdict, classify, explained, failure
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import grouped
 from spark_eos.errors import AuthorizationError, EosKafkaError, OptionError, UnansweredError
@@ -112,7 +112,7 @@ def _take_description(
     if verdict in RESENT:
         if verdict is Verdict.REFRESH:
             client.forget_coordinators(CoordinatorType.TRANSACTION, state.transactional_id)
-        return code_name(state.error_code)
+        return explained(Api.DESCRIBE_TRANSACTIONS, state.error_code)
     if verdict is not Verdict.SUCCESS and state.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
         # It says nothing about the id.
         raise failure(Api.DESCRIBE_TRANSACTIONS, state.error_code, f"transactional id {state.transactional_id!r}")
@@ -276,7 +276,7 @@ def _list_request(
 
 def _take_listings(node: int, response: ListTransactionsResponse, into: dict[int, list[TransactionListing]]) -> str:
     if classify(Api.LIST_TRANSACTIONS, response.error_code) in RESENT:
-        return f"broker {node}: {code_name(response.error_code)}"
+        return f"broker {node}: {explained(Api.LIST_TRANSACTIONS, response.error_code)}"
     if response.error_code != ErrorCode.NONE:
         raise failure(Api.LIST_TRANSACTIONS, response.error_code, f"broker {node}")
     if response.unknown_state_filters:

@@ -14,7 +14,7 @@ from kafka.protocol.producer import ProduceRequest
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition, counted
 from spark_eos.backoff import backoff_ms
-from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
+from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure, meaning
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import Leaders
 from spark_eos.client.produce import PartitionAnswer, produce_answers, produce_request
@@ -343,7 +343,7 @@ class TransactionalProducer:
                 code_name(answer.error_code),
                 refresh=verdict is Verdict.REFRESH,
                 unsure=answer.error_code in _MAYBE_APPENDED,
-                soon=answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS,
+                code=answer.error_code,
             )
         elif verdict is Verdict.SPLIT and queue.batches[0].record_count > 1 and not queue.unsure:
             self._client.batch_limits.note_refused(queue.topic_partition.topic, queue.batches[0])
@@ -384,7 +384,7 @@ class TransactionalProducer:
         *,
         refresh: bool = False,
         unsure: bool = False,
-        soon: bool = False,
+        code: int = ErrorCode.NONE,
         size_bytes: int = 0,
     ) -> None:
         options = self._client.options
@@ -395,18 +395,21 @@ class TransactionalProducer:
             queue.first_attempt_at = self._monotonic()
             queue.attempts = 1
         wait_ms = backoff_ms(queue.attempts - 1, options.retry_backoff_ms, options.retry_backoff_max_ms)
-        if soon:
+        if code == ErrorCode.CONCURRENT_TRANSACTIONS:
             wait_ms = _CONCURRENT_BACKOFF_MS
         now = self._monotonic()
         queue.retry_later(now + wait_ms / 1000, trouble, unsure=unsure)
         self._waiting.put_off(queue)
         self.retries += 1
         if now - queue.first_attempt_at > self.delivery_timeout_ms / 1000:
-            raise self._late(queue, size_bytes)
+            raise self._late(queue, size_bytes, code)
 
-    def _late(self, queue: PartitionQueue, size_bytes: int) -> DeliveryTimeoutError:
+    def _late(self, queue: PartitionQueue, size_bytes: int, code: int) -> DeliveryTimeoutError:
         checked = f"{counted(queue.attempts, 'attempt')}; the last one failed with: {queue.last_trouble}"
-        remedy = "Check the partition's leader and its in-sync replicas, or raise kafka.delivery.timeout.ms"
+        words, what_to_do = meaning(Api.PRODUCE, code)
+        checked += f": {words}" if words else ""
+        remedy = what_to_do if words else "Check the partition's leader and its in-sync replicas"
+        remedy += ". If it takes longer, raise kafka.delivery.timeout.ms"
         if queue.unanswered == queue.attempts:
             # A broker closes the connection of a request that is too large, and says why only in its log.
             checked += f". No attempt got a response; the last request had {size_bytes} bytes of records"

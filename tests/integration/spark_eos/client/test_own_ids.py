@@ -54,6 +54,24 @@ def test_init_without_any_response_ends_at_the_client_deadline() -> None:
             assert len(asked(kafka)) == len(set(asked(kafka))) > 1
 
 
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("COORDINATOR_NOT_AVAILABLE", r"response was COORDINATOR_NOT_AVAILABLE \(15\)\. Check that the brokers"),
+        (
+            "COORDINATOR_LOAD_IN_PROGRESS",
+            r"\(14\): the coordinator has not read its partition yet\. .* restart all brokers",
+        ),
+        ("CONCURRENT_TRANSACTIONS", r"\(51\): an earlier transaction .* `eos-kafka transactions .* describe "),
+    ],
+)
+def test_init_without_a_final_response_says_what_the_last_one_means(code: str, words: str) -> None:
+    with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
+        kafka.fault(api="InitProducerId", action=Error(code))
+        with pytest.raises(UnansweredError, match=f"'driver' did not complete in time.*{words}"):
+            init_producer_id(client, "driver", transaction_timeout_ms=60_000, timeout_ms=500)
+
+
 def names() -> Iterator[str]:
     return (f"id{n}" for n in itertools.count())
 

@@ -297,12 +297,20 @@ def test_fatal_code_fails_the_transaction_until_the_next_begin(number: int, fami
     assert headers(client)[-1].base_sequence == 0
 
 
-def test_delivery_timeout_reports_the_last_error() -> None:
-    client = FakeClient(TOPIC, 1, [code(19)] * 10_000)
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (5, r"LEADER_NOT_AVAILABLE \(5\)\. Check the partition's leader and its in-sync replicas\. If it"),
+        (19, r"NOT_ENOUGH_REPLICAS \(19\): fewer replicas are in sync .* Restart the missing brokers\. If it"),
+        (51, r"CONCURRENT_TRANSACTIONS \(51\): an earlier transaction .*min\.insync\.replicas in sync\. If it"),
+    ],
+)
+def test_delivery_timeout_says_what_the_last_error_means(number: int, words: str) -> None:
+    client = FakeClient(TOPIC, 1, [code(number)] * 10_000)
     producer = begun(client, delivery_timeout_ms=200)
     producer.send(FIRST, encoded(["a"]))
     started = time.monotonic()
-    with pytest.raises(DeliveryTimeoutError, match=r"t-0 were not acknowledged within 200 ms.*NOT_ENOUGH_REPLICAS"):
+    with pytest.raises(DeliveryTimeoutError, match=rf"t-0 were not acknowledged within 200 ms.*{words}"):
         producer.flush()
     assert 0.2 <= time.monotonic() - started < 10
 
