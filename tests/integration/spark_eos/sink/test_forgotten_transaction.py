@@ -4,6 +4,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pytest
 from broker_core import EmbeddedBroker
 from broker_core.coordinator.transactions.records import TransactionImage, encode_key, encode_value
 from broker_core.records.batch import NewRecord, build_batch
-from broker_core.types import TRANSACTION_STATE_TOPIC, TransactionState, coordinator_partition
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TransactionState, coordinator_partition
 from spark_eos.admin.command import main
 from spark_eos.admin.output import ExitCode
 from spark_eos.errors import BrokerError, LostTransactionError, TransactionError, UnansweredError
@@ -21,13 +22,17 @@ from spark_eos.runtime import REAL, Clock, ProcessState
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.factory import task_writer
 from spark_eos.sink.messages import Place, Prepared
+from tests.support.both_brokers import SETTINGS
 from tests.support.clocks import AheadClock, runtime_by
 from tests.support.protocols import REPAIRER
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
+from tests.support.restartable import restartable
+from tests.support.spark_eos.client_world import read_values
 from tests.support.spark_eos.driving import end_all, log_of
 from tests.support.spark_eos.sink_process import SinkProcess
 from tests.support.spark_eos.sink_topic import open_transactions
+from tests.support.spark_eos.source_data import add_partitions, create_topic
 from tests.support.waiting import wait_until
 
 TOPIC, TASKS = "orders", 2
@@ -150,3 +155,35 @@ def test_task_whose_transaction_is_forgotten_while_it_writes_names_the_search(qu
     options = sink_options({**kafka, "kafka.max.request.size": "2000", "batch.size": "200", "buffer.memory": "65536"})
     with pytest.raises(BrokerError, match="does not know this producer.*`eos-kafka .* find-hanging --all-topics`"):
         task_writer(query.process, options, place, may_be_decided=True).write(forgotten_between_two())
+
+
+def test_partitions_added_to_internal_topics_hide_what_is_open_and_repeat_nothing(
+    request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Apache Kafka allows it; after its next start, it looks for most ids and groups in other partitions."""
+    if not request.config.getoption("--apache"):
+        pytest.skip("broker_core refuses it: run with --apache")
+    tasks = 8
+    with restartable("apache", tmp_path, SETTINGS) as broker:
+        create_topic(broker.bootstrap_servers, name=TOPIC)
+        before = SinkProcess(broker.bootstrap_servers, TOPIC)
+        before.committer().commit([before.write(row="first")], 0)
+        prepared = [before.write(split=split, micro_batch=1, partition=0) for split in range(tasks)]
+        for name in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
+            add_partitions(broker.bootstrap_servers, name, 9)
+        broker.restart()
+        driver = SinkProcess(broker.bootstrap_servers, TOPIC).committer()
+        with pytest.raises(LostTransactionError, match="unknown to its coordinator.*find-hanging --topic orders"):
+            driver.commit(prepared, 1)
+        driver.abort(prepared, 1)
+        for run in ("run2", "run3"):
+            again = SinkProcess(broker.bootstrap_servers, TOPIC)
+            written = [again.task(run, split, 1, partition=0) for split in range(tasks)]
+            again.committer(run).commit(written, 1)
+        assert read_values(broker.bootstrap_servers, TOPIC) == [["first"]], "what hangs blocks readers"
+        find = ("transactions", "--bootstrap-server", broker.bootstrap_servers, "find-hanging", "--topic", TOPIC)
+        assert main([*find, *ANY_AGE]) == ExitCode.HANGING_FOUND
+        for line in re.findall(r"to end it: eos-kafka (.*)", capsys.readouterr().err):
+            assert main([*shlex.split(line), "--yes"]) == ExitCode.DONE
+        [values] = read_values(broker.bootstrap_servers, TOPIC)
+        assert sorted(values) == ["first", *(f"row {split}" for split in range(tasks))]
