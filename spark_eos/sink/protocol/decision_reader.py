@@ -6,7 +6,7 @@ fewer partitions, so they can be anywhere.
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from broker_core.types import ProducerIdentity, TopicPartition, counted
