@@ -320,7 +320,11 @@ class DecisionLog:
         verify: Verify | None = None,
         deletes: bool = False,
     ) -> EndAnswer:
-        """Write a decision, or delete it, in one transaction: a failure before its end is sent aborts it."""
+        """Write a decision, or delete it, in one transaction: the end is its commit point.
+
+        A failure before the end is sent aborts the transaction; only then is it certain that nothing was decided. A
+        failure after that is inconclusive: the end may have been recorded before its response was lost.
+        """
         values = write_decision(decision)
         keys = [decision_key(self.prefix, self._query, number) for number in range(len(values))]
         self._place = self._place or await self._choose_place()
@@ -375,7 +379,8 @@ class DecisionLog:
     async def _end_late(self, decision: Decision, driver: DriverIdentity) -> None:
         """Abort a decision whose EndTxn was not answered in time, unless it has ended.
 
-        Otherwise a delayed EndTxn could still commit it after the transactions it names have timed out.
+        Otherwise a delayed EndTxn could still commit it after the transactions it names have timed out. The abort names
+        this driver's transaction: it is refused if the open transaction belongs to a newer driver.
         """
         found = await self._look_up(decision, describe_since(self._driver, driver.producer))
         if found is not None and found.state is TransactionState.ONGOING:
@@ -427,7 +432,11 @@ class DecisionLog:
         return list(await asks.CommittedOffsets(self._group, wait_ms=UNSTABLE_LIMIT_MS))
 
     async def _end_dead_driver(self) -> None:
-        """Abort a decision that was written but not ended; a driver that is alive sees its decision fail."""
+        """Abort a decision that was written but not ended.
+
+        The abort names the transaction exactly. It is refused if the driver is alive and ends the transaction first. If
+        the abort is first, that driver sees its decision fail and nothing of the micro-batch is visible.
+        """
         description = (await asks.DescribeTransactions([self._driver])).get(self._driver)
         if description is not None and description.state is TransactionState.ONGOING:
             self._ended = description.producer
