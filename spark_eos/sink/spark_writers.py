@@ -241,7 +241,7 @@ def _write(
 ) -> TaskMessage:
     with loading_modules(process_state()):
         from spark_eos.sink.factory import task_writer
-        from spark_eos.sink.task.transaction import Watchdog
+        from spark_eos.sink.task.transaction import watch
 
     failpoints.enter(options.prefix)
     acknowledge_input()
@@ -253,9 +253,7 @@ def _write(
         incarnation=incarnation,
         committed=committed,
     )
-    if not options.allow_hanging_transactions:
-        # On brokers that do not verify transactions, what a killed worker has sent may arrive after the abort and hang.
-        writer.transaction.watchdog = process_state().part(Watchdog)
+    watch(process_state(), writer.transaction, options)
     return writer.write(rows)
 
 

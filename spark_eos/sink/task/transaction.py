@@ -15,7 +15,7 @@ from spark_eos.client.producer import TransactionalProducer
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
-from spark_eos.runtime import Runtime
+from spark_eos.runtime import ProcessState, Runtime
 from spark_eos.sink.detached_process import DetachedProcess, end_unprepared
 from spark_eos.sink.prepared import WrittenRange
 
@@ -100,3 +100,13 @@ class TaskTransaction(TransactionalProducer):
     def _release(self) -> None:
         if self.watchdog is not None:
             self.watchdog.release()
+
+
+def watch(process: ProcessState, transaction: TaskTransaction, options: SinkOptions) -> None:
+    """Let the watchdog of a task's process watch its transaction; a forked worker has its own.
+
+    If brokers do not verify transactions it is not watched: what a killed worker has sent may arrive after the abort,
+    and would hang there.
+    """
+    if not options.allow_hanging_transactions:
+        transaction.watchdog = process.part(Watchdog)
