@@ -21,7 +21,7 @@ from dataclasses import replace
 from importlib.resources import files
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, ClassVar, Final, NoReturn, TypeAlias
 
 from broker_core.properties import read_properties
 from broker_core.types import LONGEST_STRING_BYTES, counted
@@ -47,12 +47,19 @@ class CommandParser(argparse.ArgumentParser):
     """A parser whose errors have the usage of the command at hand, and the nearest name for a mistyped one."""
 
     _given: Sequence[str] = ()
+    # The values so far of the line at hand, for options that take one; the parsers of its commands share them.
+    kept: ClassVar[dict[str, object]] = {}
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         # An abbreviation of --yes would carry out a change, and one that is clear today may mean two options tomorrow.
         super().__init__(*args, **settings | {"allow_abbrev": False})
-        # The values so far of the line at hand, for options that take one.
-        self.kept: dict[str, object] = {}
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """Parse a line; only the outermost parser is called so."""
+        self.kept.clear()
+        return super().parse_args(args, namespace)
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -62,7 +69,6 @@ class CommandParser(argparse.ArgumentParser):
         Otherwise the outermost parser refuses it, with the usage of `eos-kafka`.
         """
         self._given = list(sys.argv[1:] if args is None else args)
-        self.kept = {}
         chosen, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -246,7 +252,7 @@ def add_options(parser: argparse._ActionsContainer, *groups: str) -> None:
 
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name a cluster and the settings for it; of several places the last value counts."""
+    """Add the options that name a cluster and the settings for it, which may stand in several places."""
     group = parser.add_argument_group("connection", argument_default=argparse.SUPPRESS)
     add_options(group, "connection")
 

@@ -186,6 +186,12 @@ def test_empty_value_does_not_mean_the_cluster_of_the_environment(
         "transactions abort --topic t --partition 0 --start-offset 1 --start-offset 2",
         "timeline t --out p --partition 0 --partition 1",
         "decisions complete --query q --query r",
+        "decisions complete --query q --decision-topic t --decision-topic u",
+        "decisions complete --query q --bootstrap-server a:1",
+        "--bootstrap-server a:1 decisions complete --query q",
+        "decisions --bootstrap-server a:1 complete --query q",
+        "watch --command-config a --command-config b",
+        "--profile a watch --profile b",
     ],
 )
 def test_no_name_or_two_of_what_a_command_works_on_are_wrong_usage(
