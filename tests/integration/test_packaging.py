@@ -86,7 +86,7 @@ def test_extras_bring_what_their_parts_need(wheel: Path) -> None:
     assert needed[""] == {"kafka-python", "crc32c", "cramjam"}
     assert needed["cli"] == {"rich", "shtab", "textual"}
     assert needed["arrow"] == {"pyarrow", "numpy"}
-    assert needed["spark"] == {"eos-kafka[arrow]", "pyspark"}
+    assert needed["spark"] == {"eos-kafka[arrow]", "pyspark", "pandas"}
     assert needed["broker"] == {"google-re2", "scramp", "asn1crypto"}
     assert needed["testing"] == {"eos-kafka[broker]", "confluent-kafka", "pytest"}
     # `spark` and `testing` bring `arrow` and `broker`; what `kerberos` needs is built by a C compiler.

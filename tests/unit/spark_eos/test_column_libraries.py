@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy
 import pyarrow
 import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.map_ops import PandasMapOpsMixin
 from pyspark.sql.types import StructType
 
 from spark_eos import EosKafkaDataSource, foreach_batch_sink
@@ -23,6 +25,16 @@ def test_the_versions_are_those_of_the_extra():
     extras.read(ROOT / "setup.cfg")
     wanted = {f"{name}>={version[0]}" + (f".{version[1]}" if version[1] else "") for name, version in NEEDED.items()}
     assert set(extras["options.extras_require"]["arrow"].split()) == wanted
+
+
+def test_extra_spark_brings_what_map_in_arrow_requires(monkeypatch: pytest.MonkeyPatch):
+    """If PySpark does without pandas one day, so does the extra."""
+    extras = ConfigParser(inline_comment_prefixes="#")
+    extras.read(ROOT / "setup.cfg")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="Pandas >= 2.2"):
+        PandasMapOpsMixin.mapInArrow(object.__new__(DataFrame), lambda batches: batches, "x int")
+    assert "pandas>=2.2,<3" in extras["options.extras_require"]["spark"].split()
 
 
 @pytest.mark.parametrize("name", NEEDED)
