@@ -1,6 +1,6 @@
 """Views of one consumer group: its members, committed offsets and lag."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import UUID
@@ -9,6 +9,7 @@ from broker_core.broker.broker import Broker
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.monitoring.inspection import record_views
 from broker_core.coordinator.groups.consumer.requests import GroupDescription as Described
+from broker_core.coordinator.groups.shard import GroupListing
 from broker_core.errors import ErrorCode
 from broker_core.testing.pausing import wait_until
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, IsolationLevel, TopicPartition, counted
@@ -113,7 +114,8 @@ class Group:
 
         Records of open and aborted transactions and markers are not counted, so the lag may remain above 0. Raises
         AssertionError with the remaining numbers after `timeout` seconds. A group without committed offsets and members
-        is not caught up.
+        is not caught up. If it has or had members, each partition of their topics counts, from its log start if it has
+        no committed offset.
         """
         unread: dict[TopicPartition, int] = {}
 
@@ -141,7 +143,11 @@ class Group:
 
 
 def group_ids(cluster: Cluster) -> list[str]:
-    return sorted({each.group_id for broker in cluster.brokers.values() for each in broker.groups.list_groups()})
+    return sorted({each.group_id for each in _listings(cluster)})
+
+
+def _listings(cluster: Cluster) -> Iterator[GroupListing]:
+    return (each for broker in cluster.brokers.values() for each in broker.groups.list_groups())
 
 
 def group_view(cluster: Cluster, group_id: str) -> GroupView:
@@ -201,10 +207,14 @@ def _members(group: Described[Any], names: Mapping[UUID, str]) -> tuple[GroupMem
 
 
 def _unread(cluster: Cluster, view: GroupView) -> dict[TopicPartition, int]:
+    places = {place for place in view.lag if cluster.metadata.has_partition(place)}
+    # Members are assigned all partitions of a topic in the end. While a group has none, as in a rebalance, only its
+    # offsets are known, and it may have none of a partition.
+    if any(each.group_id == view.group_id and each.protocol_type for each in _listings(cluster)):
+        places |= {place for at in places for place in cluster.metadata.topics[at.topic].topic_partitions()}
     return {
         place: 0
-        if not lag
+        if view.lag.get(place) == 0
         else len(record_views(cluster, place, IsolationLevel.READ_COMMITTED, view.committed.get(place)))
-        for place, lag in view.lag.items()
-        if cluster.metadata.has_partition(place)
+        for place in places
     }

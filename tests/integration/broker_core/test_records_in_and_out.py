@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Position
 
 from broker_core import EmbeddedBroker, ProducerRecord
 from broker_core.testing import data_controls, groups, inspection_controls
@@ -90,6 +91,25 @@ def test_group_shows_members_offsets_and_lag(kafka, kafka_consumer, protocol):
     kafka.produce("in", [(None, "4", (), None, 0)], transactional=True, end="abort")
     assert group.lag == {("in", 0): 2, ("in", 1): 0}
     group.wait_caught_up(timeout=0)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_readers_that_left_are_not_caught_up_where_they_committed_nothing(kafka, kafka_consumer, protocol):
+    kafka.create_topic("in", 2)
+    kafka.produce("in", [(None, "1", (), None, 0), (None, "2", (), None, 1)])
+    reader: Consumer = kafka_consumer("in", {"group.id": "g", "group.protocol": protocol, "enable.auto.commit": False})
+    assert all(reader.poll(DEADLINE_S) for _ in range(2))
+    reader.commit(offsets=[Position("in", 0, 1)], asynchronous=False)
+    reader.close()
+    with pytest.raises(AssertionError, match="not caught up; records left: 1 of in-1"):
+        kafka.group("g").wait_caught_up(timeout=0)
+
+
+def test_reader_without_a_subscription_is_caught_up_with_what_it_committed(kafka, kafka_consumer):
+    kafka.create_topic("in", 2)
+    kafka.produce("in", [(None, "1", (), None, 0), (None, "2", (), None, 1)])
+    kafka_consumer({"group.id": "g"}).commit(offsets=[Position("in", 0, 1)], asynchronous=False)
+    kafka.group("g").wait_caught_up(timeout=0)
 
 
 def test_controls_of_records_cannot_be_used_in_a_faults_function(kafka, kafka_producer):
