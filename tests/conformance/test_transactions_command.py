@@ -133,6 +133,7 @@ def test_late_offsets_hang_in_their_offsets_partition(late_kafka: Kafka, session
     assert "__consumer_offsets" in ours(address, "find-hanging", "--broker-id", "1", *any_age).output
     ran = ours(address, "find-hanging", "--topic", "__consumer_offsets", *any_age)
     [row] = [row for row in rows(ran.output) if row["ProducerId"] == str(identity.producer_id)]
+    assert "the groups whose offsets it contains cannot read their committed offsets" in ran.errors
     run_printed(
         next(
             line.partition("to end it: ")[2]

@@ -641,18 +641,6 @@ def test_broker_that_stops_during_a_search_of_its_replicas_does_not_end_it() -> 
         assert found.hangs
 
 
-def test_broker_search_finds_offsets_that_hang_and_says_what_they_block(kafka: Kafka, session: RawSession) -> None:
-    topic, group = make_topic(kafka), unique("group")
-    identity = open_up(session, topic)
-    assert session.end_until_done(identity, commit=True, version=4)[0] == 0
-    wait_until(lambda: session.describe().transaction_state == "CompleteCommit", "the marker is written")
-    assert session.commit_in_transaction(identity, group, topic, 1, version=4) == 0
-    assert kafka.run("find-hanging", "--broker", "1", *ANY_AGE) == ExitCode.HANGING_FOUND
-    assert "__consumer_offsets" in kafka.out
-    assert "the groups whose offsets it contains cannot read their committed offsets" in kafka.err
-    kafka.run_advice("__consumer_offsets")
-
-
 def test_transaction_at_another_epoch_than_the_coordinators_hangs(
     kafka: Kafka, session: RawSession, topic: str
 ) -> None:
