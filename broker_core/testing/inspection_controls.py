@@ -4,7 +4,7 @@ import os
 from abc import abstractmethod
 from contextlib import AbstractContextManager
 
-from broker_core.broker.apis import check_api
+from broker_core.broker.apis import SERVED, check_api, check_criteria
 from broker_core.broker.monitoring.inspection import (
     PartitionView,
     TransactionView,
@@ -81,10 +81,10 @@ class InspectionControls(ClusterControls):
     ) -> list[RequestSeen]:
         """Return the newest requests that match, oldest first; `str()` of each is a readable line.
 
-        Raises ValueError for an API that is not served.
+        Raises ValueError for an API that is not served, or whose requests name no transactional id if one is given.
         """
         if api is not None:
-            check_api(api)
+            check_criteria(SERVED, check_api(api), {} if transactional_id is None else {"transactional_id": "any"})
         seen = self._thread.act(lambda _: list(self._requests))
         return [
             each

@@ -79,6 +79,7 @@ def kafka():
         (lambda kafka: kafka.fault(action=Disconnect), ValueError, "action=Disconnect is a class"),
         (lambda kafka: kafka.fault(action=Disconnect(), broker=9), ValueError, "there is no broker 9"),
         (lambda kafka: kafka.requests(api="Produc"), ValueError, "did you mean 'Produce'"),
+        (lambda kafka: kafka.requests(api="Fetch", transactional_id="t"), ValueError, "no Fetch request names trans"),
         (lambda kafka: kafka.restore("prepared"), TypeError, "expected a Snapshot, as `Snapshot.read` makes"),
         (lambda kafka: kafka.restore(None), TypeError, "expected a Snapshot"),
         (lambda kafka: kafka.records(["orders"]), TypeError, r"topic=\['orders'\]; expected text"),
@@ -107,7 +108,7 @@ def kafka():
         (lambda kafka: kafka.network(latency_ms="5"), TypeError, "latency_ms='5'; expected a number"),
         (lambda kafka: kafka.network(bytes_per_s=float("nan")), ValueError, "bytes_per_s=nan; expected a finite"),
     ],
-    ids=range(44),
+    ids=range(45),
 )
 def test_arguments_of_methods(kafka, call, kind, message):
     before = kafka.records("orders").values
