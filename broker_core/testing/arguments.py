@@ -9,6 +9,8 @@ from broker_core.errors import ConfigError, ErrorCode, KafkaError
 from broker_core.testing.snapshots import Snapshot
 from broker_core.types import check_whole
 
+# As in Apache Kafka, where a request creates the topic and its partitions by 10,000 records at most.
+MOST_PARTITIONS: Final = 9_999
 _WHOLE: Final = ("brokers", "requests_kept", "port")
 # Each with the types that it may have besides None, and what is expected.
 _EXPECTED: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
@@ -45,13 +47,17 @@ def check_cluster(**arguments: object) -> None:
 
 
 def check_topic(name: object, partitions: object) -> None:
-    """Raise TypeError, or `KafkaError` with INVALID_PARTITIONS, for a topic that cannot be created."""
+    """Raise TypeError, or `KafkaError`, for a topic that cannot be created."""
     if not isinstance(name, str):
         raise TypeError(f"the topic is {name!r}; expected its name as str")
     if not isinstance(partitions, int) or isinstance(partitions, bool):
         raise TypeError(f"partitions={partitions!r} of topic {name!r}; expected a number as int")
     if partitions < 1:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"partitions={partitions}: a topic has at least one")
+    if partitions > MOST_PARTITIONS:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION, f"partitions={partitions}: a topic is created with {MOST_PARTITIONS} at most"
+        )
 
 
 def topics_of(topics: Mapping[str, int] | None) -> dict[str, int]:

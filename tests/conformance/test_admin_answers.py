@@ -76,6 +76,49 @@ def test_a_refused_topic_has_an_empty_list_of_settings(client: RawClient):
     assert (answer.configs, answer.num_partitions, answer.replication_factor) == ([], -1, -1)
 
 
+# Rule J.5/12.
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ((6_000, 6_000), "Excessively large number of partitions per request."),
+        ((10_001, 1), "Excessively large number of partitions per request."),
+        ((6_000, -5, 6_000), "Excessively large number of partitions per request."),
+        # The default number of partitions, 1.
+        ((10_000, -1), "Excessively large number of partitions per request."),
+        ((9_999, 1), "Unable to perform excessively large batch operation."),
+        ((10_000,), "Unable to perform excessively large batch operation."),
+        ((9_999,), None),
+    ],
+)
+def test_topics_too_large_for_one_request_are_all_refused(
+    client: RawClient, sizes: tuple[int, ...], message: str | None
+):
+    request = creation(*(unique("topic") for _ in sizes), validate_only=True)
+    for topic, size in zip(request.topics, sizes, strict=True):
+        topic.num_partitions = size
+    answers = {(each.error_code, each.error_message) for each in client.send(request, 7).topics}
+    assert answers == {(ErrorCode.POLICY_VIOLATION if message else ErrorCode.NONE, message)}
+
+
+# Rule J.5/12.
+def test_assigned_partitions_count_too(client: RawClient):
+    replicas = [(number, [1]) for number in range(5_001)]
+    answers = create(
+        client, unique("topic"), unique("topic"), assignments=replicas, num_partitions=-1, replication_factor=-1
+    )
+    assert {each.error_code for each in answers} == {ErrorCode.POLICY_VIOLATION}
+
+
+# Rule J.5/12.
+def test_too_many_partitions_for_one_request_are_added_to_no_topic(client: RawClient):
+    one, other = created(client), created(client)
+    message = "Excessively large number of additional partitions per request."
+    for sizes in ((5_002, 5_001), (10_002, 2)):
+        answers = add_partitions(client, *((name, size, None) for name, size in zip((one, other), sizes, strict=True)))
+        assert set(answers.values()) == {(ErrorCode.POLICY_VIOLATION, message)}
+    assert len(described(client, one).partitions) == 1
+
+
 def test_a_topic_created_twice_in_one_request_is_answered_once(client: RawClient):
     name, other = unique("topic"), unique("topic")
     answers = {answer.name: answer for answer in create(client, name, other, name)}

@@ -19,13 +19,17 @@ from broker_core.wire.served import echo
 
 _NewTopic: TypeAlias = m.CreateTopicsRequest.CreatableTopic
 _Created: TypeAlias = m.CreateTopicsResponse.CreatableTopicResult
+_Enlarged: TypeAlias = m.CreatePartitionsRequest.CreatePartitionsTopic
 _Deleted: TypeAlias = m.DeleteTopicsResponse.DeletableTopicResult
 _DEFAULT_SOURCE = 5
 # The first versions whose clients know THROTTLING_QUOTA_EXCEEDED.
 _STRICT_CREATION, _STRICT_ADDITION, _STRICT_DELETION = 6, 3, 5
 _TOPIC_SOURCE = 1
-# Kafka's controller refuses more partitions in one operation.
-_MAX_PARTITIONS = 10_000
+# Kafka's controller refuses a request with more partitions, and one with more records: one for each topic, partition
+# and setting.
+_MOST = 10_000
+_TOO_MANY = "Excessively large number of {}partitions per request."
+_TOO_LARGE = "Unable to perform excessively large batch operation."
 _UNEXPLAINED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _REPEATED_NAME = (ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 _REPEATED_ID = (ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
@@ -37,7 +41,9 @@ def create_topics(context: ApiCall[m.CreateTopicsRequest]) -> m.CreateTopicsResp
         names = dict.fromkeys(topic.name for topic in context.body.topics)
         return m.CreateTopicsResponse(topics=[_refused(name, _too_late()) for name in names])
     named = Counter(topic.name for topic in context.body.topics)
-    created = [_create(context, topic) for topic in context.body.topics if named[topic.name] == 1]
+    wanted = [topic for topic in context.body.topics if named[topic.name] == 1]
+    problem = _excess(context, [topic for topic in wanted if not _forbidden(context, topic.name)])
+    created = [_create(context, topic, problem) for topic in wanted]
     repeated = [_refused(name, KafkaError(*_REPEATED_NAME)) for name, times in named.items() if times > 1]
     return m.CreateTopicsResponse(topics=created + repeated)
 
@@ -51,12 +57,30 @@ def _too_late() -> KafkaError:
     return KafkaError(ErrorCode.REQUEST_TIMED_OUT)
 
 
-def _create(context: ApiCall[m.CreateTopicsRequest], wanted: _NewTopic) -> _Created:
+def _forbidden(context: RequestContext, name: str) -> bool:
+    if name == CLUSTER_METADATA_TOPIC or is_allowed(context, Operation.CREATE, ResourceType.CLUSTER):
+        return False
+    return bool(refusal(context, Operation.CREATE, ResourceType.TOPIC, name))
+
+
+def _excess(context: RequestContext, topics: Iterable[_NewTopic]) -> str:
+    """Return why the topics are too large for one request, of which none is created then; empty if they are not."""
+    partitions = records = 0
+    for topic in topics:
+        default = context.broker.config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
+        count = len(topic.assignments) or max(default, 0)
+        partitions += count
+        records += 1 + count + len(topic.configs or ())
+    return _TOO_MANY.format("") if partitions > _MOST else _TOO_LARGE if records > _MOST else ""
+
+
+def _create(context: ApiCall[m.CreateTopicsRequest], wanted: _NewTopic, problem: str) -> _Created:
     broker = context.broker
     try:
-        if wanted.name != CLUSTER_METADATA_TOPIC and not is_allowed(context, Operation.CREATE, ResourceType.CLUSTER):
-            if refusal(context, Operation.CREATE, ResourceType.TOPIC, wanted.name):
-                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+        if _forbidden(context, wanted.name):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+        if problem:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, problem)
         config = {entry.name: entry.value or "" for entry in wanted.configs or ()}
         if without := ", ".join(entry.name for entry in wanted.configs or () if entry.value is None):
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {without}")
@@ -129,7 +153,8 @@ def _partitions(context: RequestContext, wanted: _NewTopic) -> tuple[int, int, l
         assigned = _assigned(context, wanted.assignments)
         return len(assigned), len(assigned[0]), assigned
     count = context.broker.config.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
-    _check_count(count)
+    if count <= 0:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
     controller, factor = context.broker.controller, wanted.replication_factor
     if factor == 0 or factor < -1:
         raise KafkaError(
@@ -140,13 +165,6 @@ def _partitions(context: RequestContext, wanted: _NewTopic) -> tuple[int, int, l
         factor = controller.default_replication_factor
     controller.check_replication_factor(factor)
     return count, factor, None
-
-
-def _check_count(count: int) -> None:
-    if count <= 0:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
-    if count > _MAX_PARTITIONS:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 
 
 def _assigned(context: RequestContext, assignments: Iterable[_NewTopic.CreatableReplicaAssignment]) -> list[list[int]]:
@@ -253,11 +271,11 @@ def create_partitions(context: ApiCall[m.CreatePartitionsRequest]) -> m.CreatePa
         if times > 1:
             code, repeated = _REPEATED_NAME
             results.append(result(name=name, error_code=code, error_message=repeated))
-    for wanted in context.body.topics:
-        if named[wanted.name] > 1:
-            continue
+    unique = [wanted for wanted in context.body.topics if named[wanted.name] == 1]
+    added = sum(_added(context, wanted) for wanted in unique)
+    for wanted in unique:
         try:
-            _add_partitions(context, wanted)
+            _add_partitions(context, wanted, is_too_large=added > _MOST)
             results.append(result(name=wanted.name))
         except KafkaError as error:
             # As in Kafka, only a wrong size or assignment is explained.
@@ -266,12 +284,19 @@ def create_partitions(context: ApiCall[m.CreatePartitionsRequest]) -> m.CreatePa
     return m.CreatePartitionsResponse(results=results)
 
 
-def _add_partitions(
-    context: ApiCall[m.CreatePartitionsRequest], wanted: m.CreatePartitionsRequest.CreatePartitionsTopic
-) -> None:
+def _added(context: RequestContext, wanted: _Enlarged) -> int:
+    topic = context.broker.metadata.topics.get(wanted.name)
+    if topic is None or not is_allowed(context, Operation.ALTER, ResourceType.TOPIC, wanted.name):
+        return 0
+    return max(wanted.count - len(topic.partitions), 0)
+
+
+def _add_partitions(context: ApiCall[m.CreatePartitionsRequest], wanted: _Enlarged, *, is_too_large: bool) -> None:
     if context.body.timeout_ms <= 0:
         raise _too_late()
     require(context, Operation.ALTER, ResourceType.TOPIC, wanted.name)
+    if is_too_large:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, _TOO_MANY.format("additional "))
     topic = context.broker.metadata.topic(wanted.name)
     if topic.is_internal:
         raise invalid_request(f"{topic.name} is internal: its hashing would change")
@@ -294,8 +319,6 @@ def _add_partitions(
         replicas = [list(entry.broker_ids) for entry in wanted.assignments]
         factor = len(context.broker.metadata.replicas(topic.partitions[0]))
         _check_assignments(context.broker.controller, dict(enumerate(replicas, known)), factor)
-    if wanted.count - known > _MAX_PARTITIONS:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of additional partitions per request.")
     _count_mutations(context, wanted.count - known, _STRICT_ADDITION)
     if not context.body.validate_only:
         context.broker.controller.add_partitions(wanted.name, wanted.count, replicas)

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_val
 
 from broker_core.broker.fault_injection import Action, Delay, Disconnect, Drop, Error, Flag, Hold, Moment, Throttle
 from broker_core.server.cluster_controls import CENTURY_S
+from broker_core.testing.arguments import MOST_PARTITIONS
 from broker_core.testing.data_controls import Isolation
 from broker_core.testing.producing import End, ProducerRecord, Text
 
@@ -15,8 +16,6 @@ from broker_core.testing.producing import End, ProducerRecord, Text
 _LONGEST_THROTTLE_S = 2_147_483
 _LONGEST_WAIT_S = 600
 _INT16, _INT32, _INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
-# More would stop the broker for minutes.
-_MOST_PARTITIONS = 10_000
 
 
 class Form(BaseModel):
@@ -224,7 +223,7 @@ ARGUMENTS: Mapping[str, Argument] = {
     "latency_ms": Argument(float, "the delay of each request, and again of each answer", {"le": CENTURY_S}),
     "members": Argument(int, "exactly so many members; without it, at least one", {"ge": 0}),
     "partition": Argument(int, "the number of the partition", {"ge": 0, "le": _INT32}),
-    "partitions": Argument(int, bounds={"le": _MOST_PARTITIONS}),
+    "partitions": Argument(int, bounds={"le": MOST_PARTITIONS}),
     "seconds": Argument(float, "the time is the sum of all four", {"le": CENTURY_S}),
     "timeout": Argument(float, "the longest wait in seconds", {"ge": 0, "le": _LONGEST_WAIT_S}),
     "title": Argument(str, "the title of the page"),
