@@ -47,6 +47,7 @@ _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MAP: Final = "listener.security.protocol.map"
 _NETWORK_THREADS: Final = "num.network.threads"
 _CLEANER_THREADS: Final = "log.cleaner.threads"
+_CLEANER_MEMORY: Final = "log.cleaner.dedupe.buffer.size"
 _ALL_BROKERS_OF_LISTENERS: Final = OF_LISTENERS | {_NETWORK_THREADS}
 _KEYS_OF_LISTENERS: Final = ListenerConfig.keys()
 # A change of one of these makes Kafka compare the settings of all listeners with those at the start.
@@ -242,6 +243,7 @@ def _check_running(static: BrokerConfig, before: Mapping[str, str], after: Mappi
         if found is not None and found.listener.upper() in protocols and found.listener == found.listener.lower():
             _check_of_listener(found.base, text)
     at_start = dict(static.given)
+    _check_cleaner({**at_start, **after})
     # One that is deleted falls back to another.
     for key in {**after, **before}:
         _check_threads(key, {**at_start, **before}, {**at_start, **after})
@@ -310,6 +312,15 @@ def _check_of_listener(base: str, text: str) -> None:
         raise refused_at_run_time(str(error)) from None
 
 
+def _check_cleaner(settings: Mapping[str, str]) -> None:
+    """Raise `ConfigError` for too little memory for each thread of the cleaner."""
+    threads, size = (int(trim(settings.get(key, DEFAULTS[key] or ""))) for key in (_CLEANER_THREADS, _CLEANER_MEMORY))
+    if not threads:
+        raise ConfigError("/ by zero")
+    if size // threads <= 1 << 20:
+        raise ConfigError(f"requirement failed: {_CLEANER_MEMORY} must be at least 1MB per cleaner thread.")
+
+
 def _check_threads(key: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
     """Raise `ConfigError` for a number of threads that differs too much from the present one."""
     found = listener_key(key)
@@ -320,9 +331,6 @@ def _check_threads(key: str, before: Mapping[str, str], after: Mapping[str, str]
     present, new = (int(trim(settings.get(key, settings.get(base, default)))) for settings in (before, after))
     is_cleaner = base == _CLEANER_THREADS
     problem = None
-    if is_cleaner and new == 0:
-        # Kafka divides the memory of the cleaner by it before it compares.
-        raise ConfigError("/ by zero")
     if new < present // 2:
         problem = "cannot be reduced to less than half" if is_cleaner else "should be at least half"
     elif new > present * 2:

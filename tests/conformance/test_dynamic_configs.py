@@ -20,6 +20,7 @@ from tests.support.waiting import wait_until
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 DYNAMIC, DYNAMIC_DEFAULT, DEFAULT, OF_LOGGER, OF_METRICS, OF_GROUP = 2, 3, 5, 6, 7, 8
 SET, DELETE, APPEND, SUBTRACT = range(4)
+TOO_LITTLE = "requirement failed: log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread."
 
 
 def replace(client: RawClient, kind: int, name: str, settings: Mapping[str, str | None], version: int = 2) -> int:
@@ -132,6 +133,17 @@ def test_a_smaller_limit_of_all_brokers_applies_to_the_next_record(kafka: Kafka,
         ("", [("max.connections.per.ip.overrides", SET, "nonsense")], None),
         ("2", [("log.retention.ms", SET, "1")], "Unexpected broker id, expected 1, but received 2"),
         ("x", [("log.retention.ms", SET, "1")], "Node id must be an integer, but it is: x"),
+        (" 1", [("log.retention.ms", SET, "1")], "Node id must be an integer, but it is:  1"),
+        ("2147483648", [("log.retention.ms", SET, "1")], "Node id must be an integer, but it is: 2147483648"),
+        ("1_0", [("log.retention.ms", SET, "1")], "Node id must be an integer, but it is: 1_0"),
+        ("1", [("log.cleaner.dedupe.buffer.size", SET, "1048576")], TOO_LITTLE),
+        ("", [("log.cleaner.dedupe.buffer.size", SET, "-1")], TOO_LITTLE),
+        (
+            "1",
+            [("log.cleaner.dedupe.buffer.size", SET, "2097153"), ("log.cleaner.threads", SET, "2")],
+            TOO_LITTLE,
+        ),
+        ("", [("log.cleaner.threads", SET, "2147483647")], TOO_LITTLE),
         ("1", [("log.retention.ms", 9, "1")], "Unknown operations type 9"),
         ("1", [("log.retention.ms", SET, None)], "Null value not supported for : log.retention.ms"),
         (
@@ -148,6 +160,11 @@ def test_a_setting_of_a_broker_that_is_refused(
     assert (code, said) == (ErrorCode.INVALID_REQUEST, said if message is None else message)
 
 
+def test_commas_alone_add_nothing_to_a_list(client: RawClient):
+    for value in (",", ",,"):
+        assert change(client, BROKER, "1", ("log.cleanup.policy", APPEND, value), validate_only=True) == (0, None)
+
+
 def test_lists_of_brokers_are_appended_to_the_default(client: RawClient):
     key = "log.cleanup.policy"
     try:
@@ -161,6 +178,7 @@ def test_lists_of_brokers_are_appended_to_the_default(client: RawClient):
     for unlisted, message in [
         ("log.retention.ms", "Config value append is not allowed for config key: log.retention.ms"),
         ("no.such.key", "Unknown config name: no.such.key"),
+        ("leader.replication.throttled.rate", "Unknown config name: leader.replication.throttled.rate"),
     ]:
         assert change(client, BROKER, "1", (unlisted, APPEND, "1")) == (ErrorCode.INVALID_CONFIG, message)
 

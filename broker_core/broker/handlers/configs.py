@@ -23,9 +23,10 @@ from broker_core.broker.metadata_records import ConfigResource
 from broker_core.broker.partitions import check_topic_name
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.config import BrokerConfig
-from broker_core.errors import ConfigError, ErrorCode, KafkaError, invalid_request
+from broker_core.errors import STANDARD_MESSAGES, ConfigError, ErrorCode, KafkaError, invalid_request
+from broker_core.java_values import parse_whole
 from broker_core.security.acls import CLUSTER_NAME, Operation, ResourceType
-from broker_core.settings.catalog import DEFAULTS, TYPES, kind_of
+from broker_core.settings.catalog import DEFAULTS, SETTINGS, TYPES, kind_of
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import Fields, response_to_each
 from broker_core.wire.served import Secrets, echo
@@ -120,14 +121,14 @@ def _settings(context: RequestContext, resource: _WantedResource) -> list[Settin
         return settings_of_group(context, name)
     if kind == ConfigResource.CLIENT_METRICS:
         return settings_of_client_metrics(context, name)
-    raise invalid_request(f"resource type {kind} has no settings in this broker")
+    raise invalid_request(STANDARD_MESSAGES[ErrorCode.INVALID_REQUEST])
 
 
 def _node_id(name: str, what: str) -> int:
-    try:
-        return int(name)
-    except ValueError:
-        raise invalid_request(f"{what} id must be an integer, but it is: {name}") from None
+    found = parse_whole(name)
+    if found is None or not -(2**31) <= found < 2**31:
+        raise invalid_request(f"{what} id must be an integer, but it is: {name}")
+    return found
 
 
 def list_config_resources(context: ApiCall[m.ListConfigResourcesRequest]) -> m.ListConfigResourcesResponse:
@@ -268,7 +269,8 @@ def _apply(
     elif operation in _LIST_OPERATIONS:
         _check_list(resource.resource_type, operation, key)
         old = [part for part in _present(context, config, resource, key).split(",") if part]
-        parts = value.split(",")
+        # Java's `split` omits empty parts at the end.
+        parts = [] if value and not value.strip(",") else value.rstrip(",").split(",")
         kept = old + [p for p in parts if p not in old] if operation == _APPEND else [p for p in old if p not in parts]
         config[key] = ",".join(kept)
     else:
@@ -278,7 +280,7 @@ def _apply(
 def _check_list(resource_type: int, operation: int, key: str) -> None:
     name = _LIST_OPERATIONS[operation]
     if resource_type == ConfigResource.BROKER:
-        if kind_of(key) is None:
+        if kind_of(key) is None or "dynamic" in SETTINGS[key].scope:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {key}")
         if kind_of(key) != "LIST":
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Config value {name} is not allowed for config key: {key}")
