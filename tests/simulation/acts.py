@@ -36,7 +36,6 @@ from tests.simulation.acted_query import (
     ActedQuery,
 )
 from tests.simulation.acted_reader import READERS_ACTS, ActedReader
-from tests.simulation.odd_answers import never
 from tests.simulation.plan import calm
 from tests.simulation.world import Outcome, calm_world, listening
 from tests.support.partition_logs import truncate
@@ -200,7 +199,7 @@ def _answer_oddly(query: Acted) -> None:
     chance = random.choice((0.03, 0.1, 0.3))
     odd.choose = lambda changes: random.choice(list(changes)) if changes and random.random() < chance else None
     delay_us = random.choice((500, 5_000, 20_000)) * US_PER_MS
-    query.world.scheduler.after(delay_us, lambda: setattr(odd, "choose", never))
+    query.world.scheduler.after(delay_us, lambda: setattr(odd, "choose", None))
 
 
 def _change_level(query: Acted, cluster: Cluster) -> None:

@@ -13,9 +13,11 @@ from uuid import UUID
 
 from broker_core.broker.apis import SERVED
 from broker_core.errors import ErrorCode
+from broker_core.records.batch import NewRecord, build_batch
 from broker_core.wire.layout import answer_has_tags
 
 _CORRELATION_BYTES: Final = 4
+_BASE_OFFSET_BYTES: Final = 8
 _MOVED: Final = "NOT_LEADER_OR_FOLLOWER UNKNOWN_TOPIC_OR_PARTITION LEADER_NOT_AVAILABLE KAFKA_STORAGE_ERROR "
 _READ: Final = f"{_MOVED} UNKNOWN_LEADER_EPOCH FENCED_LEADER_EPOCH UNKNOWN_SERVER_ERROR OFFSET_NOT_AVAILABLE "
 _COORDINATED: Final = "COORDINATOR_NOT_AVAILABLE NOT_COORDINATOR COORDINATOR_LOAD_IN_PROGRESS UNKNOWN_SERVER_ERROR "
@@ -79,11 +81,6 @@ class Oddity(NamedTuple):
     lasts: bool = False
 
 
-def never(_: Collection[str]) -> None:
-    """Choose no change."""
-    return None
-
-
 class OddAnswers:
     """The answers that the clients of one world get, and what becomes of them."""
 
@@ -92,7 +89,7 @@ class OddAnswers:
         # What could have been changed, by API and number, for a search to choose from.
         self.seen: dict[tuple[str, int], list[str]] | None = None
         # What changes an answer by chance, if it does.
-        self.choose: Callable[[Collection[str]], str | None] = never
+        self.choose: Callable[[Collection[str]], str | None] | None = None
         self.done = 0
         self._counts: Counter[str] = Counter()
 
@@ -108,7 +105,7 @@ class OddAnswers:
         nth = self._counts[api]
         self._counts[api] += 1
         wanted = self.planned if self.planned is not None and self.planned.api == api else None
-        if wanted is None and self.seen is None and self.choose is never:
+        if wanted is None and self.seen is None and self.choose is None:
             return frame
         kind: Any = SERVED[request.API_KEY].response
         start = _CORRELATION_BYTES + answer_has_tags(kind, version)
@@ -117,13 +114,13 @@ class OddAnswers:
         facts = _FACTS | _FACTS_OF.get(api, frozenset())
         if api == "OffsetFetch" and any(each.topics is None for each in request.groups or ()):
             facts |= {"topics", "partitions"}
-        is_listing = getattr(request, "topics", ()) is None
         possible = dict(_changes(_Kind(api, version, facts), body))
-        if is_listing:
+        if getattr(request, "topics", ()) is None:
+            # A list of all topics has no stranger.
             possible = {words: change for words, change in possible.items() if "topics stranger" not in words}
         if self.seen is not None:
             self.seen[api, nth] = list(possible)
-        chosen = self.choose(possible)
+        chosen = self.choose(possible) if self.choose is not None else None
         if wanted is not None and (nth == wanted.nth or (wanted.lasts and nth > wanted.nth)):
             chosen = wanted.change
         if chosen not in possible:
@@ -145,76 +142,82 @@ class _Kind(NamedTuple):
 
 def _changes(kind: _Kind, part: Any, path: str = "", level: str = "") -> Iterator[tuple[str, Any]]:
     """Yield each change of a part of an answer: its words, and what makes it."""
-    for field in part._struct._fields:
-        if not field.for_version_q(kind.version):
-            continue
-        name, value = field.name, getattr(part, field.name)
-        if name == "error_code":
+    for name, field, value in _fields(part, kind.version):
+        if name.endswith("error_code"):
             for code in CODES.get(f"{kind.api}.{level}", "").split():
-                yield f"{path}{code}", partial(_refuse, part, kind.version, ErrorCode[code])
+                yield f"{path}{code}", partial(_refuse, part, kind.version, code, name)
         if name == "brokers" and kind.api == "Metadata":
-            for code in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.REQUEST_TIMED_OUT):
-                yield f"all {code.name}", partial(_refuse_all, part, kind.version, code)
+            for code in ("UNKNOWN_SERVER_ERROR", "REQUEST_TIMED_OUT"):
+                yield f"all {code}", partial(_refuse_all, part, kind.version, code)
         values = [each for each in _VALUES.get(name, ()) if each != value]
         if name == "leader_epoch" and value >= 0:
             values.append(value - 1)
         if field.nullable_for_version_q(kind.version) and value is not None and name not in kind.facts:
             values.append(None)
+        if field.is_struct_array() and value:
+            lists = _other_lists(value, kind.version, is_fact=name in kind.facts)
+            yield from (
+                (f"{path}{name} {words}", partial(setattr, part, name, items)) for words, items in lists.items()
+            )
+            for at in {0, len(value) - 1}:
+                yield from _changes(kind, value[at], f"{path}{name}[{at}].", name)
         for other in values:
             yield f"{path}{name}={other}", partial(setattr, part, name, other)
-        if field.is_struct_array() and value:
-            yield from _changes_of_list(kind, part, name, path)
 
 
-def _changes_of_list(kind: _Kind, part: Any, name: str, path: str) -> Iterator[tuple[str, Any]]:
-    items = getattr(part, name)
-    lists = {"twice": [items[0], *items], "backwards": items[::-1]}
-    is_fact = name in kind.facts
+def _fields(part: Any, version: int) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the name, the field and the value of what a part has at a version."""
+    for field in part._struct._fields:
+        if field.for_version_q(version):
+            yield field.name, field, getattr(part, field.name)
+
+
+def _other_lists(items: list[Any], version: int, *, is_fact: bool) -> dict[str, list[Any]]:
+    lists = {"twice": [items[0], *items]}
+    if len(items) > 1:
+        lists |= {"backwards": items[::-1]}
     if not is_fact:
-        lists |= {"none": [], "without first": items[1:], "without last": items[:-1]}
-    stranger = copy.deepcopy(items[0])
-    if not is_fact and _rename(stranger):
-        lists |= {"stranger first": [stranger, *items], "stranger alone": [stranger]}
-    for words, others in lists.items():
-        if len(items) > 1 or words not in ("backwards", "without first", "without last"):
-            yield f"{path}{name} {words}", partial(setattr, part, name, others)
-    for at in {0, len(items) - 1}:
-        yield from _changes(kind, items[at], f"{path}{name}[{at}].", name)
+        lists |= {"none": [], **({"without first": items[1:], "without last": items[:-1]} if len(items) > 1 else {})}
+        stranger = copy.deepcopy(items[0])
+        if _rename(stranger, version):
+            lists |= {"stranger first": [stranger, *items], "stranger alone": [stranger]}
+    return lists
 
 
-def _rename(item: Any) -> bool:
-    """Make an item one of another topic, partition or id; return whether it has a name."""
-    known = {field.name: getattr(item, field.name) for field in item._struct._fields}
-    for name in _NAMES:
-        if known.get(name):
-            setattr(item, name, "stranger")
-            if known.get("topic_id"):
-                item.topic_id = UUID(int=77)
-            return True
-    for name in _NUMBERS:
-        if name in known:
-            setattr(item, name, 77)
-            return True
-    return False
+def _rename(item: Any, version: int) -> bool:
+    """Make an item one of another topic, partition or id, with other content; return whether it has a name."""
+    known = {name for name, _, value in _fields(item, version) if value not in (None, "")}
+    renamed = [name for name in (*_NAMES, *_NUMBERS) if name in known][:1] + ["topic_id"] * ("topic_id" in known)
+    for name in renamed:
+        setattr(item, name, UUID(int=77) if name == "topic_id" else 77 if name in _NUMBERS else "stranger")
+    _disguise(item, version)
+    return bool(renamed)
 
 
-def _refuse_all(part: Any, version: int, code: ErrorCode) -> None:
+def _disguise(part: Any, version: int) -> None:
+    """Let offsets and records be others, so that a client that takes them for its own is seen to do so."""
+    for name, field, value in _fields(part, version):
+        if name == "records" and value:
+            base_offset = int.from_bytes(bytes(value[:_BASE_OFFSET_BYTES]))
+            part.records = build_batch([NewRecord(None, b"stranger", (), 0)], base_offset=base_offset)
+        elif "offset" in name and isinstance(value, int) and value >= 0:
+            setattr(part, name, value + 3)
+        elif field.is_struct_array():
+            for each in value or ():
+                _disguise(each, version)
+
+
+def _refuse_all(part: Any, version: int, code: str) -> None:
     """Refuse a request for metadata, as a broker does that fails at it: each topic has the error."""
     for topic in part.topics:
         _refuse(topic, version, code)
     part.brokers = []
 
 
-def _refuse(part: Any, version: int, code: ErrorCode) -> None:
+def _refuse(part: Any, version: int, code: str, as_field: str = "error_code") -> None:
     """Set an error, and empty what does not name the part, as brokers do."""
-    for field in part._struct._fields:
-        value = getattr(part, field.name)
-        if not field.for_version_q(version) or field.name in (*_NAMES, *_NUMBERS, "topic_id"):
-            continue
-        if field.is_array():
-            setattr(part, field.name, [])
-        elif field.name == "records":
-            part.records = None
-        elif isinstance(value, int) and ("offset" in field.name or field.name.endswith(("_id", "watermark"))):
-            setattr(part, field.name, -1)
-    part.error_code = code
+    for name, field, value in _fields(part, version):
+        if name not in (*_NAMES, *_NUMBERS, "topic_id"):
+            is_place = isinstance(value, int) and ("offset" in name or name.endswith(("_id", "watermark")))
+            setattr(part, name, -1 if is_place else field.default)
+    setattr(part, as_field, ErrorCode[code])

@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 
+from broker_core.errors import ErrorCode
 from tests.simulation.odd_answers import Oddity
 from tests.simulation.odd_scenes import COMMANDS, OddQuery, OddReader, Played, operated, play
 from tests.support.short_form import chosen
@@ -17,7 +18,8 @@ PARTS = [
     *((name, part, 6) for name in COMMANDS for part in range(6)),
 ]
 # What is said of an answer that has no error code.
-_SAID = {"base_offset=-1": "without an offset", "groups none": "DescribeGroups: the broker's response does not include"}
+_LACKS = "DescribeGroups: the broker's response does not include"
+_SAID = {"base_offset=-1": "without an offset", "groups none": _LACKS, "groups stranger alone": _LACKS}
 
 
 @cache
@@ -33,8 +35,12 @@ def possible(name: str) -> tuple[tuple[str, int, str], ...]:
 
 
 def is_named(change: str, stop: str) -> bool:
-    """Return whether a stop names the error that an answer had, or what it lacked."""
-    return _SAID.get(change.rpartition(".")[2], re.split(r"[ .]", change)[-1]) in stop
+    """Return whether a stop names the error that an answer had, or says what it lacked."""
+    words = change.rpartition(".")[2]
+    code = words.removeprefix("all ")
+    return (
+        code in stop if code in ErrorCode.__members__ else words in _SAID and re.search(_SAID[words], stop) is not None
+    )
 
 
 def wrong(oddity: Oddity, played: Played) -> Iterator[str]:
