@@ -90,6 +90,8 @@ class DecisionScan:
         self._jobs_before_ms: int | None = None
         self._prefix = ""
         self._has_layout: bool | None = None
+        # The most partitions that any broker has named: a topic keeps its partitions.
+        self._most = 0
         self._starts: dict[TopicPartition, int] = {}
         self._kept: dict[tuple[TopicPartition, bytes], KeyedRecord] = {}
         # What the query has decided under other names in other topics.
@@ -220,8 +222,10 @@ class DecisionScan:
             )
         if self._has_layout:
             return [TopicPartition(self.topic, naming.decision_partition(self._query, count))]
-        counts = await asks.PartitionCounts([self.topic])
-        return [TopicPartition(self.topic, number) for number in range(counts[self.topic])]
+        if not self._most:
+            self._most = (await asks.PartitionCounts([self.topic]))[self.topic]
+        self._most = max(self._most, count)
+        return [TopicPartition(self.topic, number) for number in range(self._most)]
 
     def _is_wanted(self, key: bytes, timestamp_ms: int) -> bool:
         if self._word not in key:
