@@ -240,7 +240,10 @@ def _at_once(act: Act) -> Callable[[Any], None]:
 # Each with the words of an error that it explains.
 _CLUSTERS_ACTS: Final[dict[str, tuple[Callable[[ActedQuery], None], str]]] = {
     "recreate output": (_at_once(partial(_recreate, _output)), f"{_GONE}|{_LOST}|does not exist"),
-    "recreate decisions": (_at_once(partial(_recreate, lambda query: query.options["decisionTopic"])), _GONE),
+    "recreate decisions": (
+        _at_once(partial(_recreate, lambda query: query.options["decisionTopic"])),
+        f"{_GONE}|DescribeConfigs for topic",
+    ),
     "delete records": (_at_once(_delete_records), _LOST),
     "delete group": (_at_once(_delete_groups), _GONE),
     "forget ids": (_at_once(_forget_ids), _LOST),
@@ -275,12 +278,12 @@ _READERS_CLUSTERS_ACTS: Final[dict[str, tuple[Callable[[Any], None], str]]] = {
 }
 # Together these are not noticed, or not always, as the guarantees say: only the first one happens.
 _NOT_TOGETHER: Final = (
-    *(("recreate decisions", other) for other in ("forget ids", "prefix", "topic", "name")),
-    *(("expire decisions", other) for other in ("forget ids", "delete group", "prefix", "topic", "name")),
+    *(("recreate decisions", other) for other in ("forget ids", "prefix")),
+    *(("expire decisions", other) for other in ("forget ids", "delete group", "prefix")),
     *(("older cluster", other) for other in ("zombie", "copy")),
     *(("mirror", other) for other in ("zombie", "copy", "older cluster", "older checkpoint", "decision topic")),
     *(("mirror", other) for other in ("recreate decisions", "expire decisions", "lose decisions")),
-    *(("lose decisions", other) for other in ("delete group", "prefix", "topic", "name")),
+    *(("lose decisions", other) for other in ("delete group", "prefix")),
     *(("decision topic", other) for other in ("forget ids", "delete group")),
 )
 

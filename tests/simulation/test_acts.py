@@ -39,7 +39,7 @@ async def _nothing_later(*_: Any, **__: Any) -> Mapping[Any, Any]:
     ("scene", "owner", "name", "without", "seed", "acts", "shown"),
     [
         (WRITING, DecisionScan, "used_ids", _nothing_later, 4, ["prefix", "decision topic"], "is there 2 times"),
-        (WRITING, DecisionScan, "look_elsewhere", _nothing_later, 177, ["name", "decision topic"], "is there 2 times"),
+        (WRITING, DecisionScan, "follow_pointers", _nothing_later, 177, ["name", "decision topic"], "is there 2 times"),
         (WRITING, DecisionScan, "used_ids", _nothing_later, 2, ["recreate decisions"], "is there 2 times"),
         (WRITING, commit, "check_rows", _nothing_later, 2, ["other rows"], "was reported, and .* are not there"),
         (READING, RewrittenLogs, "check", _nothing, 1, ["lose records", "policy"], "it never read"),

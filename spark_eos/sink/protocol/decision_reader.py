@@ -14,6 +14,7 @@ from spark_eos.errors import AuthorizationError, EosKafkaError, OptionError, Una
 from spark_eos.options.operator_commands import FOR_ANY_CLUSTER
 from spark_eos.sink import naming
 from spark_eos.sink.decision import (
+    NO_DECISION,
     Decision,
     Part,
     Pointer,
@@ -94,8 +95,9 @@ class DecisionScan:
         self._most = 0
         self._starts: dict[TopicPartition, int] = {}
         self._kept: dict[tuple[TopicPartition, bytes], KeyedRecord] = {}
-        # What the query has decided under other names in other topics.
+        # What the pointers under the query's other names show besides, and its names that have one.
         self._elsewhere: list[Decision] = []
+        self._pointed: set[str] = set()
 
     async def refresh(self, prefix: str) -> None:
         """Read new records; wait for an open decision of the query under another prefix, which no take-over ends."""
@@ -135,7 +137,7 @@ class DecisionScan:
 
     def namesakes(self, micro_batch: int) -> list[Decision]:
         """Return what the query has decided under other names for a micro-batch and later ones, the newest first."""
-        found = self._decisions(lambda key: naming.is_write_of(key, self._query) and not self._is_of_query(key))
+        found = self._decisions(lambda key: self._is_write(key) and not self._is_of_query(key))
         since = [each for each in (*found, *self._elsewhere) if each.micro_batch >= micro_batch]
         return sorted(since, key=lambda each: each.rank, reverse=True)
 
@@ -150,36 +152,45 @@ class DecisionScan:
             await asks.info(f"cannot check whether decisions of query {self._query} are gone: {error}")
             return {}
 
-    def committed_ids(self, used: Mapping[naming.TaskId, bool], prefix: str) -> Sequence[str]:
-        """Return the ids that have committed, which takes a decision; another user's job may have the same name."""
-        of_write = [task for task, end in used.items() if end and task.query == self._query]
-        return [str(task) for task in of_write if self._is_unique or task.prefix == prefix]
+    def unexplained_ids(self, used: Mapping[naming.TaskId, bool], prefix: str) -> Sequence[naming.TaskId]:
+        """Return the ids that have committed, which takes a decision, and of whose write no decision is known.
 
-    async def look_elsewhere(self, used: Mapping[naming.TaskId, bool], prefix: str, since: int) -> None:
-        """Look for decisions in other topics, under the names that ids have; raise if the query keeps its own there.
-
-        Those of its other writes, for micro-batch `since` or later, are among `namesakes` then.
+        That is for a write without decisions. Another user's job may have the same name.
         """
-        for other, query in sorted({(task.prefix, task.query) for task in used} - {(prefix, self._query)}):
-            group = naming.group_id(other, query)
+        known = ({each.query for each in self._decisions(self._is_write)} | self._pointed) - {self._query}
+        committed = [task for task, end in used.items() if end and task.query not in known]
+        return [task for task in committed if self._is_unique or task.prefix == prefix]
+
+    async def follow_pointers(self, used: Mapping[naming.TaskId, bool], prefix: str, since: int) -> None:
+        """Follow the pointers under the other names that ids have, to decisions that were not read.
+
+        Raise if the query keeps its own in another topic, or if one is lost. Those of its other writes, for micro-batch
+        `since` or later, are among `namesakes` then.
+        """
+        self._elsewhere = []
+        read = {(each.prefix, each.query): each.rank for each in self._decisions(self._is_write)}
+        for name in sorted({(task.prefix, task.query) for task in used} - {(prefix, self._query)}):
+            group, is_own = naming.group_id(*name), name[1] == self._query
             try:
                 pointers = [read_pointer(*each, f"group {group}") for each in await asks.LastOffsets(group)]
                 newest = max((each for each in pointers if each is not None), key=lambda each: each.rank, default=None)
-                if newest is None or newest.topic_partition.topic == self.topic:
+                if newest is None:
                     continue
-                if query != self._query and newest.rank.micro_batch < since:
+                self._pointed.add(name[1])
+                is_unread = newest.rank > read.get(name, NO_DECISION) and newest.rank.micro_batch >= since
+                if not (newest.topic_partition.topic != self.topic if is_own else is_unread):
                     continue
-                decision, _ = await read_decision(newest, other, query, self.run)
+                decision, _ = await read_decision(newest, *name, self.run)
             except EosKafkaError as error:
                 if self._is_unique:
                     raise
                 # Most likely it is another user's job, which may be damaged, or not for this principal to see.
-                await asks.info(f"cannot read whether job {self._query} was written under prefix {other}: {error}")
+                await asks.info(f"cannot read whether job {self._query} was written under prefix {name[0]}: {error}")
                 continue
-            if query != self._query:
+            if not is_own:
                 self._elsewhere.append(decision)
             elif self._is_same(decision, prefix):
-                raise other_topic_error(query, self.run, group, self.topic, newest.topic_partition.topic)
+                raise other_topic_error(self._query, self.run, group, self.topic, newest.topic_partition.topic)
 
     def expired(self, now_ms: int) -> list[tuple[TopicPartition, Decision]]:
         """Return decisions of other jobs, or their first parts, that were completed too long ago to be needed."""
@@ -230,7 +241,7 @@ class DecisionScan:
     def _is_wanted(self, key: bytes, timestamp_ms: int) -> bool:
         if self._word not in key:
             return timestamp_ms < (self._jobs_before_ms or 0) and naming.is_head_under(key, self._prefix)
-        return self._is_of_query(key) or naming.is_write_of(key, self._query)
+        return self._is_of_query(key) or self._is_write(key)
 
     @property
     def _is_unique(self) -> bool:
@@ -238,6 +249,9 @@ class DecisionScan:
 
     def _is_of_query(self, key: bytes) -> bool:
         return naming.is_decision_of(key, self._query)
+
+    def _is_write(self, key: bytes) -> bool:
+        return naming.is_write_of(key, self._query)
 
     def _is_same(self, decision: Decision, prefix: str) -> bool:
         if self._is_unique or decision.prefix == prefix or decision.run == self.run:

@@ -240,14 +240,13 @@ class Ownership:
         is_begun = self.micro_batch > 0 or (identity is not None and identity.producer.producer_epoch > 0)
         if self.own.may_be_decided and not self.own.state.is_known_new:
             used = await scan.used_ids(None if is_begun else _LOOK_MS)
-            await scan.look_elsewhere(used, self.own.log.prefix, self.micro_batch - 1)
-            committed = scan.committed_ids(used, self.own.log.prefix)
-            if committed:
+            await scan.follow_pointers(used, self.own.log.prefix, self.micro_batch - 1)
+            if scan.unexplained_ids(used, self.own.log.prefix):
                 newest = await self._newest_unless_superseded(is_doubted=True)
-                if newest is None:
-                    query = self.own.query
-                    group = group_id(self.own.log.prefix, query)
-                    raise gone_error(query, scan.run, group, scan.topic, self.micro_batch, committed)
+                # Another write of the function may have decided in between.
+                if newest is None and (ids := scan.unexplained_ids(used, self.own.log.prefix)):
+                    query, group = ids[0].query, group_id(ids[0].prefix, ids[0].query)
+                    raise gone_error(query, scan.run, group, scan.topic, self.micro_batch, list(map(str, ids)))
                 return newest
         self.own.memory.note(is_known_new=True)
         return None

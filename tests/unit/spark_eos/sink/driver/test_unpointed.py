@@ -13,6 +13,7 @@ from spark_eos.admin.decision_operator import DecisionOperator
 from spark_eos.errors import (
     AuthorizationError,
     DifferentRowsError,
+    EosKafkaError,
     FencedError,
     LostTransactionError,
     OptionError,
@@ -532,25 +533,51 @@ def delete_decisions(cluster: MemoryCluster) -> None:
     cluster.groups.clear()
 
 
-@pytest.mark.parametrize("name", ["", "/orders"])
+@pytest.mark.parametrize(
+    ("before", "now"), [("", ""), ("/orders", "/orders"), ("", "/orders"), ("/orders", ""), ("/orders", "/other")]
+)
 @pytest.mark.parametrize("micro_batch", [0, 1])
 @pytest.mark.parametrize("prefix", ["p", "changed"])
 def test_query_stops_if_its_decisions_are_gone(
-    cluster: MemoryCluster, name: str, micro_batch: int, prefix: str
+    cluster: MemoryCluster, before: str, now: str, micro_batch: int, prefix: str
 ) -> None:
-    query = QUERY + name
-    committer(cluster, "run1", query=query).commit(tasks(cluster, "run1", query=query), 0)
+    """A write that was renamed since does not know the old name's rows either."""
+    old, query = QUERY + before, QUERY + now
+    committer(cluster, "run1", query=old).commit(tasks(cluster, "run1", query=old), 0)
     delete_decisions(cluster)
     for run in ("run2", "run3"):
         messages = tasks(cluster, run, micro_batch, prefix=prefix, query=query)
         driver = committer(cluster, run, prefix, query=query)
-        with pytest.raises(
-            TransactionError, match=rf"decisions of query {query} are gone: .* among them p\."
-        ) as caught:
+        with pytest.raises(TransactionError, match=rf"decisions of query {old} are gone: .* among them p\.") as caught:
             driver.commit(messages, micro_batch)
         driver.abort(messages, micro_batch)
         assert f"all rows of micro-batch {micro_batch} may be there" in str(caught.value)
     assert visible(cluster) == 2
+
+
+@pytest.mark.parametrize(("before", "now"), [("", "/orders"), ("/orders", ""), ("/orders", "/other")])
+def test_renamed_write_stops_if_the_decision_under_its_old_name_is_lost(
+    cluster: MemoryCluster, before: str, now: str
+) -> None:
+    """The decision topic has lost its newest records, and an older decision of that name is still there."""
+    old, query = QUERY + before, QUERY + now
+    first = committer(cluster, "run1", query=old)
+    first.commit(tasks(cluster, "run1", query=old), 0)
+    kept = {place: list(log) for place, log in cluster.logs.items() if place.topic == DECISIONS}
+    first.commit(tasks(cluster, "run1", 1, query=old), 1)
+    cluster.logs.update(kept)
+    with pytest.raises(EosKafkaError, match="does not have offset|which does not exist"):
+        committer(cluster, "run2", query=query).commit(tasks(cluster, "run2", 1, query=query), 1)
+    assert visible(cluster) == 4
+
+
+def test_write_goes_on_that_another_write_of_its_function_overtakes(cluster: MemoryCluster) -> None:
+    """The other one decides after this one has read the decisions, and before it asks for the query's ids."""
+    one, other = f"{QUERY}/one", f"{QUERY}/other"
+    overtaking = committer(cluster, "run1", query=other)
+    before(cluster, "used_ids", lambda: overtaking.commit(tasks(cluster, "run1", query=other), 0))
+    committer(cluster, "run1", query=one).commit(tasks(cluster, "run1", query=one), 0)
+    assert visible(cluster) == 4
 
 
 @pytest.mark.parametrize("query", [QUERY, f"{QUERY}/orders", "report"])
