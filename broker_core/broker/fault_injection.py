@@ -169,14 +169,16 @@ class Fault:
         self,
         remove: "Callable[[Fault], BaseException | None]",
         *,
-        api: ApiName | None,
         when: Moment,
         action: Action,
-        times: int | None,
-        nth: int | None,
+        api: ApiName | None = None,
+        times: int | None = None,
+        nth: int | None = None,
         served: Mapping[int, ServedApi] = SERVED,
         **wanted: object,
     ) -> None:
+        if unknown := wanted.keys() - Wanted.__annotations__.keys():
+            raise TypeError(f"no argument {min(unknown)!r}; there are {', '.join(Wanted.__annotations__)}")
         self.api, self.when, self.action = api, when, action
         self.hits = self.matched = 0
         self._wanted = {name: value for name, value in wanted.items() if value is not None}
@@ -204,11 +206,9 @@ class Fault:
         if self.when == MID:
             if self.api not in (None, "EndTxn"):
                 raise ValueError(f"when='mid' is between the two phases of EndTxn; {self.api} has only one phase")
-            unknown = sorted(self._wanted.keys() - _OF_MARKERS)
-            if unknown:
-                raise ValueError(
-                    f"{unknown[0]}: markers are sent by no client; when='mid' can match {sorted(_OF_MARKERS)}"
-                )
+            if unknown := self._wanted.keys() - _OF_MARKERS:
+                name = min(unknown)
+                raise ValueError(f"{name}: markers are sent by no client; when='mid' can match {sorted(_OF_MARKERS)}")
         else:
             check_criteria(served, self.api, self._wanted)
 
