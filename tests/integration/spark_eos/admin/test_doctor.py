@@ -13,11 +13,13 @@ from broker_core import EmbeddedBroker, Error
 from spark_eos.admin import doctor as doctor_command
 from spark_eos.admin import rights as roles
 from spark_eos.admin.command import main
+from spark_eos.admin.doctor_checks import _replicas
 from spark_eos.admin.doctor_findings import CheckResult, Finding
 from spark_eos.admin.output import ExitCode
 from spark_eos.admin.rights import Examination
 from spark_eos.admin.trial_record import fate_of_record, what_it_means
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import PartitionMetadata, TopicMetadata
 from spark_eos.client.transactions import init_producer_id
 from spark_eos.options.client import ClientOptions
 from tests.support.apache_kafka import free_ports
@@ -218,6 +220,34 @@ def test_problem_has_a_remedy(
     assert code == ExitCode.PROBLEM_FOUND
     assert verdicts(found, "problem") == {problem}
     assert remedy in found[problem]["remedy"]
+
+
+@pytest.mark.parametrize("min_insync", ["1", "2"])
+@pytest.mark.parametrize("in_sync", [(1, 2), (1,), ()])
+@pytest.mark.parametrize("leader", [1, -1])
+def test_topic_that_takes_no_records_now_is_a_problem(min_insync: str, in_sync: tuple[int, ...], leader: int) -> None:
+    whole = PartitionMetadata(0, 1, 0, 0, (1, 2), (1, 2))
+    partitions = {1: PartitionMetadata(1, leader, 0, 0, (1, 2), in_sync), 0: whole}
+    topic = TopicMetadata("orders", None, False, 0, partitions)
+    found = _replicas("orders", topic, {"min.insync.replicas": min_insync})
+    if leader < 0 or len(in_sync) < int(min_insync):
+        assert found is not None and found.verdict is CheckResult.PROBLEM
+        assert "partitions 1 take no records" in found.found and "Start the brokers" in found.remedy
+    elif len(in_sync) < 2:
+        assert found is not None and found.verdict is CheckResult.WARNING
+    else:
+        assert found is None
+
+
+@pytest.mark.parametrize("topic", ["lines", "eos-kafka-decisions"])
+def test_topic_without_a_leader_is_a_problem(capsys: pytest.CaptureFixture[str], topic: str) -> None:
+    with EmbeddedBroker(topics={"lines": 1}) as kafka:
+        kafka.create_topic("eos-kafka-decisions", 8, {"cleanup.policy": "compact"})
+        with kafka.without_leader((topic, 0)):
+            code, found = doctor(capsys, kafka.bootstrap_servers, "--topic", "lines", *QUICK)
+    assert code == ExitCode.PROBLEM_FOUND
+    named = f"decision topic {topic}" if topic != "lines" else f"topic {topic}"
+    assert "partitions 0 take no records" in found[named]["found"]
 
 
 def test_verification_that_is_off_is_reported_although_the_sink_does_not_need_it(
