@@ -165,8 +165,12 @@ class MicroBatchCommit:
             check_write(before, self.own.run, self.own.write)
             # A task that wrote did not know of the decision, or found that its part was lost.
             is_known = all(isinstance(message, AlreadyCommitted) for message in self.messages)
-            if is_known or (await self._settled(before)).is_closed:
+            settled = None if is_known else await self._settled(before)
+            if settled is None or settled.is_closed:
                 await self._compare(before)
+            elif settled.pending and not settled.still_open:
+                # An open one may be committed by its driver yet; what is hidden stays so for as long.
+                raise lost_error(settled)
 
     async def _compare(self, decision: Decision) -> None:
         """Raise if this micro-batch was decided with other rows; one that an operator closed is not compared."""

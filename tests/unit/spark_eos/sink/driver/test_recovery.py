@@ -223,6 +223,22 @@ def test_records_above_the_last_stable_offset_are_unresolved_and_not_lost(
         assert settle(cluster, _decision(one)).took_effect
 
 
+def test_hidden_decision_of_this_micro_batch_is_waited_for_once(
+    monkeypatch: pytest.MonkeyPatch, cluster: MemoryCluster
+) -> None:
+    """Coordinators have lost what they knew; the query stops without a take-over, and fences no other one."""
+    monkeypatch.setattr(cluster, "unstable_end", _no_marker_yet)
+    cluster.prepare("foreign", 0)
+    decide_and_die(cluster, splits=(0,))
+    cluster.forgotten = {task_id()}
+    messages, before = prepare(cluster, 0, "run2", splits=(0,)), cluster.now_ms
+    cluster.calls.clear()
+    with pytest.raises(TransactionError, match="Nothing is lost so far"):
+        committer_of(cluster, "run2").commit(messages, 0)
+    assert cluster.now_ms - before < 1.5 * 1_000 * settlement.SETTLE_LIMIT_SECONDS
+    assert not any(call.startswith("init") for call in cluster.calls)
+
+
 def test_older_micro_batch_that_stays_hidden_leaves_time_for_the_next_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, cluster: MemoryCluster
 ) -> None:
