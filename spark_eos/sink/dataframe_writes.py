@@ -20,6 +20,7 @@ from spark_eos.sent_to_tasks import SentToTasks
 from spark_eos.sink.incarnation import use_folder
 from spark_eos.sink.naming import run_again
 from spark_eos.sink.spark_writers import BatchWriter, foreach_batch_place
+from spark_eos.sink.stream_sessions import refuse_ended_micro_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,6 +79,8 @@ def _write(frame: "DataFrame", options: Mapping[str, Any], *, is_micro_batch: bo
         writer = BatchWriter(texts, frame.schema, overwrite=False)
         if context is not None:
             writer.place = foreach_batch_place(context, writer.options, writer.run)
+            if writer.place is not None:
+                refuse_ended_micro_batch(context, writer.place)
         if is_micro_batch and writer.place is None:
             # Written as a batch job, the micro-batch would be written again whenever it is run again.
             raise ClientStateError(

@@ -4,13 +4,16 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError
+from pyspark import InheritableThread, inheritable_thread_target
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -226,6 +229,66 @@ def test_a_micro_batch_that_fails_leaves_nothing_open(kafka_address: str, spark:
             lines, lambda _, number: sink(rows(spark).selectExpr(f"{value} as value"), number), tmp_path / "checkpoint"
         )
     wait_until(lambda: not open_transactions(kafka_address, topic.name), "its transactions end", deadline_s=30)
+
+
+def numbered_files(folder: Path) -> Path:
+    """Write two files, each with its number."""
+    (folder / "files").mkdir()
+    for number in range(2):
+        (folder / "files" / f"{number}.txt").write_text(f"{number}\n")
+        os.utime(folder / "files" / f"{number}.txt", (number, number))
+    return folder / "files"
+
+
+def test_thread_that_is_kept_for_later_micro_batches_is_refused(
+    kafka_address: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """It would write under the number of the first one, and again when a micro-batch runs again in another thread."""
+    topic, files = make_topic(kafka_address), numbered_files(tmp_path)
+    calls: SimpleQueue[tuple[DataFrame, Future[None]] | None] = SimpleQueue()
+
+    def serve() -> None:
+        for number, (frame, done) in enumerate(iter(calls.get, None)):
+            try:
+                done.set_result(spark_eos.write(frame, writeName=f"write-{number}", **topic.options()))
+            except Exception as error:
+                done.set_exception(error)
+
+    threads: list[InheritableThread] = []
+
+    def write_in_a_kept_thread(frame: DataFrame, _: int) -> None:
+        if not threads:
+            threads.append(InheritableThread(target=serve))
+            threads[0].start()
+        done = Future[None]()
+        calls.put((frame, done))
+        done.result(240)
+
+    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(files))
+    with pytest.raises(StreamingQueryException, match="'write-1' .* was started in micro-batch 0, which has ended"):
+        run_each(lines, write_in_a_kept_thread, tmp_path / "checkpoint")
+    calls.put(None)
+    threads[0].join(240)
+    assert topic.values() == ["0"]
+
+
+def test_thread_pool_may_be_kept_for_later_micro_batches(
+    kafka_address: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = make_topic(kafka_address)
+    files, checkpoint = numbered_files(tmp_path), tmp_path / "checkpoint"
+    with ThreadPoolExecutor(1) as pool:
+
+        def write_in_pool(frame: DataFrame, _: int) -> None:
+            write = inheritable_thread_target(spark)(partial(spark_eos.write, frame, **topic.options()))
+            pool.submit(write).result(240)
+
+        for _ in range(2):
+            lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(files))
+            run_each(lines, write_in_pool, checkpoint)
+            (checkpoint / "commits" / "1").unlink()
+            (checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
+    assert topic.values() == ["0", "1"]
 
 
 def test_the_function_of_a_sink_refuses_to_write_outside_of_a_micro_batch(
