@@ -96,7 +96,8 @@ class MicroBatchCommit:
         while True:
             try:
                 committed = await self._attempt(is_first=is_first)
-                own.memory.note(finished=(self.micro_batch, own.write))
+                began = own.state.began_query or self.micro_batch == 0
+                own.memory.note(finished=(self.micro_batch, own.write), began_query=began)
                 return committed
             except EosKafkaError as error:
                 if isinstance(error, TopicError | AuthorizationError) and retries.is_undecided:
@@ -124,7 +125,7 @@ class MicroBatchCommit:
         is_new = newest is None or newest.micro_batch < self.micro_batch
         if prepared and is_new and own.is_query and not own.state.has_decided(own.run):
             await self._check_not_renamed(newest)
-            if newest is None and self.micro_batch and is_first:
+            if newest is None and self.micro_batch and is_first and not own.state.began_query:
                 # Only where its earlier ones had no rows, or another format wrote them, is that as it should be.
                 await warn(
                     f"micro-batch {self.micro_batch} of {own.query}: the cluster knows no decision of an earlier one. "

@@ -33,6 +33,8 @@ class DriverState:
     rank: Rank | None = None
     # The micro-batch that was last committed, and the call of a batch write that it came from.
     finished: tuple[int, str] | None = None
+    # Whether this process has committed the query's first micro-batch, so that no later one was decided before.
+    began_query: bool = False
     # Whether this process has taken over before, and the newest decision at that time, or None.
     has_taken_over: bool = False
     seen: tuple[str, Rank] | None = None

@@ -166,6 +166,17 @@ def test_query_past_its_first_micro_batch_that_has_no_decision_is_named_once(
     assert caplog.text.count(warned) == caplog.text.count("knows no decision") == (micro_batch > 0)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_run_that_began_with_the_query_misses_no_decision(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture, first: int
+) -> None:
+    """As every query of windows in append mode begins: it has no rows before its watermark has moved."""
+    driver = committer(cluster, "run1")
+    driver.commit([Empty(Place(QUERY, "run1", first, split)) for split in range(2)], first)
+    driver.commit(tasks(cluster, "run1", 2), 2)
+    assert caplog.text.count("knows no decision") == (first > 0)
+
+
 # A pointer that is behind, because brokers lost the latest ones: a new leader, or a disk that was restored
 
 
