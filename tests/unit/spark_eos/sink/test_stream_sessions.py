@@ -11,7 +11,7 @@ from spark_eos import ClientStateError
 from spark_eos.sink import stream_sessions
 from spark_eos.sink.messages import Empty, Place
 from spark_eos.sink.spark_writers import BatchWriter, StreamWriter
-from spark_eos.sink.stream_sessions import refuse_unseen_query
+from spark_eos.sink.stream_sessions import refuse_ended_micro_batch, refuse_unseen_query
 
 CHECKPOINTED = (
     'write_operation { input { cached_remote_relation {\n relation_id: "1" } } } client_type: "_SPARK_CONNECT_PYTHON'
@@ -87,3 +87,15 @@ def test_commit_without_the_result_of_a_task_is_refused(kind: Any, micro_batch: 
     results = [None, Empty(Place("q", "run", 4, 1)), None]
     with pytest.raises(ClientStateError, match=r"without the results of tasks 0, 2 of 3.*nothing of it.*continuous"):
         kind.__new__(kind).commit(results, *micro_batch)
+
+
+class Driver(Task):
+    """A driver whose platform refuses calls of Spark that it does not know."""
+
+    @property
+    def _jvm(self) -> object:
+        raise RuntimeError("SQLExecution is not allowed")
+
+
+def test_thread_is_not_refused_where_its_execution_is_hidden() -> None:
+    refuse_ended_micro_batch(Driver(spark__sql__execution__root__id="1"), Place("q/t", "run1", 0, 0))  # type: ignore[arg-type]
