@@ -295,8 +295,8 @@ async def _commit_all(decision: Decision, prepared: Sequence[PreparedTransaction
 async def must_task_write(decision: Decision, split: int, policy: OnLostTransaction) -> bool:
     """Return whether a task of a decided micro-batch writes, from its own transaction alone if that is enough.
 
-    A task writes if it cannot tell: the driver compares what is written in vain, and drops it. Only an open transaction
-    is settled at once, since it could time out before all rows are written again.
+    A task writes if it cannot tell: the driver compares and drops what took effect before. Only an open transaction is
+    settled at once, since it could time out before all rows are written again.
     """
     if decision.completed_at_ms is not None or decision.is_skipped:
         return False

@@ -16,10 +16,15 @@ from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import UnansweredError
 from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.client import ClientOptions
+from spark_eos.sink.messages import Place, Prepared
+from spark_eos.sink.naming import TaskId
 from spark_eos.sink.protocol import retry_policy
+from spark_eos.sink.protocol.settlement import Fate
 from spark_eos.sink.task.identity_pool import IdentityPool
 from tests.support.spark_eos.client_world import encoded, unique
+from tests.support.spark_eos.driving import fates_of, verify
 from tests.support.spark_eos.sink_world import World
+from tests.support.waiting import wait_until
 
 STALE, OTHER = 2, 1
 # One broker coordinates each internal topic.
@@ -81,6 +86,27 @@ def beside(kafka: EmbeddedBroker, clients: list[KafkaClient], world: World) -> W
     return other
 
 
+def test_pointer_from_an_isolated_broker_duplicates_no_row(
+    kafka: EmbeddedBroker, clients: list[KafkaClient], world: World
+) -> None:
+    """Run 1 decides and completes micro-batch 1 and dies before Spark notes it; run 2 reads the old pointer."""
+    group = f"p.{world.query}"
+    kafka.move_coordinator(STALE, group=group)
+    world.committer("run1").commit([world.prepare("run1")], 0)
+    later = beside(kafka, clients, world)
+    later.client.find_coordinator(CoordinatorType.GROUP, group)
+    with kafka.stale_broker(STALE):
+        world.committer("run1").commit([world.prepare("run1", 1)], 1)
+        pointers = [each.metadata for each in fetch_offsets_from(later.client, STALE, group).values()]
+        assert len(pointers) == 1 and '"batch":0' in pointers[0]
+        again = later.prepare("run2", 1)
+        later.committer("run2").commit([again], 1)
+        assert world.visible() == ["row of 0", "row of 1"]
+        wait_until(lambda: later.state_of(again) == "CompleteAbort", "what run 2 wrote is aborted")
+        later.committer("run2").commit([later.prepare("run2", 2)], 2)
+        assert world.visible() == ["row of 0", "row of 1", "row of 2"]
+
+
 def test_decision_is_read_from_the_leader_whose_log_contains_it(
     kafka: EmbeddedBroker, clients: list[KafkaClient], world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +157,27 @@ def test_committed_group_offset_comes_only_from_the_requested_broker(kafka: Embe
     assert [place.topic for place in found] == [world.decisions]
     with pytest.raises(Exception, match=f"Broker {STALE} did not return"):
         fetch_offsets_from(world.client, STALE, group)
+
+
+def task_name(world: World) -> str:
+    return str(TaskId("p", world.query, "run1", "w", 0))
+
+
+def test_stale_transaction_coordinator_is_not_trusted(
+    kafka: EmbeddedBroker, clients: list[KafkaClient], world: World
+) -> None:
+    later = beside(kafka, clients, world)
+    kafka.move_coordinator(STALE, transactional_id=task_name(world))
+    later.cluster.describe_transactions([task_name(world)])
+    with kafka.stale_broker(STALE):
+        transaction = world.prepare("run1").transaction
+        assert task_name(world) not in later.cluster.describe_transactions([task_name(world)])
+        assert verify(later.cluster, world.query, 0, [transaction]).ends_at_ms
+        later.client._coordinators._nodes[CoordinatorType.TRANSACTION, task_name(world)] = STALE
+        assert fates_of(later.cluster, [transaction]) == {transaction: Fate.OPEN}
+        later.client._coordinators._nodes[CoordinatorType.TRANSACTION, task_name(world)] = STALE
+        later.committer("run1").commit([Prepared(Place(world.query, "run1", 0, 0), transaction)], 0)
+    assert world.visible() == ["row of 0"]
 
 
 @pytest.mark.parametrize("code", ["CONCURRENT_TRANSACTIONS", "COORDINATOR_LOAD_IN_PROGRESS"])
