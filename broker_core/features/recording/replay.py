@@ -102,7 +102,8 @@ def replay(path: str | os.PathLike[str], bootstrap_servers: str, *, deadline_s: 
         deadline_s: The seconds to wait for each answer, and for a server to be ready for a request.
 
     Raises:
-        ValueError: The file is damaged, the server has fewer brokers, or its address is not host:port.
+        ValueError: The file is damaged or has no request, the server has fewer brokers, or its address is not
+            host:port.
         OSError: The file cannot be read, or the server cannot be reached.
         TypeError: An argument is of another type; a broker, for example, has the property `bootstrap_servers`.
     """
@@ -221,6 +222,10 @@ class _Replay:
         return decode_response(request, _LENGTH.pack(len(frame)) + frame)
 
     def send_all(self) -> None:
+        if all(each.kind != "request" for each in self._entries):
+            raise ValueError(
+                "the recording has no request, so no answer can differ: connect clients to the broker that records"
+            )
         answered_at = {answer.line: request for request, answer in self._answers.items()}
         for entry in self._entries:
             if entry.kind == "request" and entry.api != "SaslHandshake":

@@ -214,6 +214,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_broker(kafka):
     ("damage", "message"),
     [
         (lambda lines: [], "is empty"),
+        (lambda lines: lines[:1], "has no request"),
         (lambda lines: [lines[0][:20]], "line 1, is damaged"),
         (lambda lines: [lines[0], lines[1].replace('"broker": 1', '"broker": 7')], "line 2, .* not name broker 7"),
         (lambda lines: ["{}", *lines[1:]], "is not a recording"),
