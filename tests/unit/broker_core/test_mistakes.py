@@ -115,7 +115,7 @@ def kafka():
         (lambda kafka: kafka.network(latency_ms="5"), TypeError, "latency_ms='5'; expected a number"),
         (lambda kafka: kafka.network(bytes_per_s=float("nan")), ValueError, "bytes_per_s=nan; expected a finite"),
     ],
-    ids=range(46),
+    ids=range(47),
 )
 def test_arguments_of_methods(kafka, call, kind, message):
     before = kafka.records("orders").values
