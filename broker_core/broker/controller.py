@@ -137,6 +137,8 @@ class Controller:
         factor = None if name in INTERNAL_TOPICS else self.default_replication_factor
         if replicas is None and factor is not None:
             self.check_replication_factor(factor)
+        self.metadata.check_new_topic(name)
+        self.logs.clear_leftovers(name, 0, len(replicas or ()) or partition_count)
         topic = self.metadata.create_topic(name, self.new_uuid(), partition_count, config or {}, replicas, factor)
         self.metadata_log.sync()
         self._created(topic, 0)
@@ -186,14 +188,13 @@ class Controller:
     def add_partitions(self, name: str, count: int, replicas: Sequence[Sequence[int]] | None = None) -> None:
         """Increase the number of a topic's partitions to `count`; `replicas` are the replicas of the new ones."""
         known = len(self.metadata.topic(name).partitions)
+        self.logs.clear_leftovers(name, known, count)
         topic = self.metadata.add_partitions(name, count, replicas)
         self.metadata_log.sync()
         self._created(topic, known)
 
     def _created(self, topic: Topic, first: int) -> None:
-        created = topic.topic_partitions()[first:]
-        self.logs.clear_leftovers(created)
-        for topic_partition, partition in zip(created, topic.partitions[first:], strict=True):
+        for topic_partition, partition in zip(topic.topic_partitions()[first:], topic.partitions[first:], strict=True):
             if partition.leader == NO_LEADER:
                 # No replica runs: the first one to start leads.
                 self._substitutions[topic_partition] = _Substitution(partition.replicas[0], NO_LEADER)

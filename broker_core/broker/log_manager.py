@@ -33,6 +33,8 @@ class LogManager:
         self._promised: set[TopicPartition] = set()
         self._changed: set[TopicPartition] = set()
         self._forgets_idle_producers = False
+        # The process before may have deleted something, too.
+        self._has_unsynced_deletions = True
         # The syncs in progress.
         self._syncing: Pending | None = None
 
@@ -176,14 +178,26 @@ class LogManager:
             log = self._open.pop(topic_partition, None)
             if log is not None:
                 log.close(now_ms)
-            self._storage.delete(folder_of(topic_partition))
+            self._delete(topic_partition)
             self.moved(topic_partition)
 
-    def clear_leftovers(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Delete files of an earlier topic of the same name, left by a crash between the record and the deletion."""
-        for topic_partition in topic_partitions:
+    def clear_leftovers(self, topic: str, first: int, end: int) -> None:
+        """Let no file of an earlier topic of the same name be left, before the record of partitions `[first, end)`.
+
+        A crash may have come between the record of a deletion and the deletion. And a folder that is deleted may be
+        there again after a loss of power, unless the folder above it was synced.
+        """
+        for topic_partition in (TopicPartition(topic, number) for number in range(first, end)):
             assert topic_partition not in self._open, f"{topic_partition} is in use"
-            self._storage.delete(folder_of(topic_partition))
+            if self._storage.exists(folder_of(topic_partition)):
+                self._delete(topic_partition)
+        if self._has_unsynced_deletions:
+            self._storage.sync_folder("")
+            self._has_unsynced_deletions = False
+
+    def _delete(self, topic_partition: TopicPartition) -> None:
+        self._has_unsynced_deletions = True
+        self._storage.delete(folder_of(topic_partition))
 
     def with_files(self) -> list[TopicPartition]:
         """Return the partitions whose logs have files, open or not, so that maintenance covers all of them."""

@@ -80,7 +80,13 @@ class Prepared:
     def commit_offset(self) -> Any:
         return self.client_of(CONSUMER_OFFSETS_TOPIC).ask(offset_commit(self.identity, 7), 5)
 
-    def lose_power_during(self, action: Callable[[], Any], operations: int, survivors: Survivors) -> bool:
+    def recreate_topic(self) -> None:
+        self.cluster.controller.delete_topic(TOPIC)
+        self.cluster.controller.create_topic(TOPIC, 1, replicas=[[1, 2]])
+
+    def lose_power_during(
+        self, action: Callable[[], Any], operations: int, survivors: Survivors, *, names_survive: bool = True
+    ) -> bool:
         """Let the power fail after so many disk operations; return whether it did before the action ended."""
         self.disk.fuse = operations
         try:
@@ -90,7 +96,7 @@ class Prepared:
         else:
             failed = False
         self.disk.fuse = None
-        self.disk.crash(survives=lambda path, unsynced: unsynced if survivors(path) else 0, names_survive=True)
+        self.disk.crash(survives=lambda path, unsynced: unsynced if survivors(path) else 0, names_survive=names_survive)
         self.cluster = direct_cluster(self.disk, brokers=2, settings=_SETTINGS, now_ms=self.cluster.now_ms)
         return failed
 
@@ -132,6 +138,24 @@ def test_data_is_never_durable_without_its_transaction_record(
     """Kafka adds a partition durably before the leader appends; otherwise no abort or commit reaches the records."""
     for world in at_every_operation(action, survivors):
         assert unknown_transactions(world.cluster) == []
+
+
+@pytest.mark.parametrize("names_survive", [True, False])
+def test_topic_that_was_created_again_has_nothing_of_the_one_before(names_survive: bool) -> None:
+    place = TopicPartition(TOPIC, 0)
+    for operations in range(_MOST_OPERATIONS):
+        world = Prepared()
+        world.produce()
+        before = world.cluster.metadata.topic(TOPIC).topic_id
+        failed = world.lose_power_during(
+            world.recreate_topic, operations, _SURVIVORS["all"], names_survive=names_survive
+        )
+        topic = world.cluster.metadata.topics.get(TOPIC)
+        has_records = topic is not None and world.cluster.logs.get(place, world.cluster.now_ms).log_end_offset > 0
+        assert has_records == (topic is not None and topic.topic_id == before)
+        if not failed:
+            return
+    raise AssertionError("the action has more operations than are tried")
 
 
 @pytest.mark.parametrize("survivors", _SURVIVORS.values(), ids=_SURVIVORS)
