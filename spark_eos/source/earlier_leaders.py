@@ -1,9 +1,10 @@
 """The ends of partitions at leaders that have been replaced.
 
-A broker that is cut off from the others goes on as the leader that it was, and its log may end before what was read. To
-take that for a loss would stop a query without need, or read records twice where the query goes on after a loss. The
-epoch of a leader proves it: within a topic, by its id, epochs only rise. Where brokers have no topic ids, a lower epoch
-may belong to a topic that was deleted and created again.
+A broker that is cut off from the others goes on as the leader that it was. Its log may end before what was read, or
+have other records from there on, which a newer leader has truncated. To take either for a loss would stop a query
+without need, or read records twice where the query goes on after a loss. The epoch of a leader proves it: within a
+topic, by its id, epochs only rise. Where brokers have no topic ids, a lower epoch may belong to a topic that was
+deleted and created again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +18,7 @@ Ends = Mapping[TopicPartition, LogPoint]
 
 
 def earlier_leaders(
-    behind: Iterable[TopicPartition],
+    partitions: Iterable[TopicPartition],
     ends: Ends,
     before: Ends,
     known: SourceOffset,
@@ -28,7 +29,7 @@ def earlier_leaders(
     `before` are the ends that were returned earlier.
     """
     found = {}
-    for tp in behind:
+    for tp in partitions:
         answered = ends[tp].leader_epoch
         newest = max(known.leader_epochs.get(tp, NO_LEADER_EPOCH), before.get(tp, LogPoint()).leader_epoch)
         is_same_topic = tp.topic in known.topic_ids and known.topic_ids[tp.topic] == places[tp].topic_id

@@ -234,7 +234,7 @@ class Planner:
             self._clock.sleep(self._options.offset_retry_interval_ms / 1_000)
             latest |= self._edges(behind, LATEST)
         looks = iter(_LOOKS_SECONDS)
-        while earlier := earlier_leaders(_behind(latest, seen), self.ends, before, known, self.places):
+        while earlier := earlier_leaders(latest, self.ends, before, known, self.places):
             if (seconds := next(looks, None)) is None:
                 self.ends = before
                 raise earlier_leader_error(earlier)
