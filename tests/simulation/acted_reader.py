@@ -279,8 +279,8 @@ class ActedReader(Acted):
                 self.reach("driver.logged")
                 self._read_one(driver, options, len(self.ends) - 1, start)
                 continue
-            # Fewer offsets than that wait for more.
-            self.is_over = is_quiet and "minOffsetsPerTrigger" not in self.options
+            # Fewer offsets than that wait for more, and what is left out now is read by the next run.
+            self.is_over = is_quiet and "minOffsetsPerTrigger" not in self.options and self._wider is None
             pauses -= 1
             if is_quiet or self.is_available_now or (not pauses and self.run_number <= RUNS_WITH_ACTS):
                 return
