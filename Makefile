@@ -2,6 +2,8 @@
 # `make docs` has an environment of its own. pip shows what it fetches: on a slow network that takes minutes.
 PYTHON ?= python3
 SEEDS ?= 100
+FIRST ?= 1
+WORLDS ?=
 FEATURE ?= all
 ROUNDS ?= 1
 CUTS ?= 5
@@ -124,8 +126,8 @@ soak: java $(INSTALLED) ## Run a query for MINUTES=n with restarts, failures and
 without: $(INSTALLED) ## Run the broker's unit tests in a copy without FEATURE=all, or one folder of broker_core/features
 	@$(RUN) -m tests.support.without_feature $(FEATURE) -n 2
 
-simulate: $(INSTALLED) ## Run SEEDS=n seeded simulations of broker, clients and sink, and report the first that fails
-	@$(RUN) -m tests.simulation --seeds $(SEEDS)
+simulate: $(INSTALLED) ## Run SEEDS=n seeded simulations of broker, clients and sink, from FIRST=n on, and report the first that fails; WORLDS=--acts plays users and operators, WORLDS=--reads a query that reads
+	@$(RUN) -m tests.simulation --seeds $(SEEDS) --first $(FIRST) $(WORLDS)
 
 explore: $(INSTALLED) ## Visit every state of small worlds of drivers, tasks and a cluster, with the protocol's code: about two minutes on two cores; BOUNDS="--tasks 2 --faults 2" sets their size
 	@$(RUN) -m tests.explorer $(BOUNDS)

@@ -27,6 +27,23 @@ def test_seeds(scene: Scene, option: str, first: int) -> None:
         assert play(seed, scene=scene).problems == [], f"python -m tests.simulation {option} --replay {seed}"
 
 
+@pytest.mark.parametrize(
+    ("scene", "seed"),
+    [
+        # A write was renamed together with decisionTopic, and its micro-batch was written again.
+        (WRITING, 700_181),
+        # The decisions were gone, and a query went on under the name that it has in foreachBatch.
+        (WRITING, 256),
+        # After a loss of power, a topic that was made again had the records of the one before.
+        (WRITING, 704_033),
+        # An end at a leader that had been replaced was believed, because it lay beyond what was read.
+        (READING, 703_339),
+    ],
+)
+def test_seeds_that_failed(scene: Scene, seed: int) -> None:
+    assert play(seed, scene=scene).problems == []
+
+
 def _nothing(*_: Any, **__: Any) -> Mapping[Any, Any]:
     return {}
 
