@@ -30,7 +30,7 @@ MID: Final = "mid"
 _MOMENTS: Final[tuple[str, ...]] = get_args(Moment)
 # The criteria that can match a marker; it has no client.
 _OF_MARKERS: Final = frozenset({"transactional_id", "topic", "partition", "broker"})
-_WHOLE_NUMBERS: Final = frozenset({"version", "broker", "partition"})
+_WHOLE_NUMBERS: Final = frozenset({"nth", "times", "version", "broker", "partition"})
 _LOOK_AGAIN_S: Final = 0.005
 # The error that stands for a partition leader that does not answer its coordinator.
 _LOST: Final = ErrorCode.NETWORK_EXCEPTION
@@ -192,10 +192,8 @@ class Fault:
             raise ValueError(f"when={self.when!r}: expected one of {', '.join(_MOMENTS)}")
         if self.api is not None:
             check_api(self.api)
-        for name, value in self._wanted.items():
+        for name, value in (*self._wanted.items(), ("nth", self._nth), ("times", self._times or 1)):
             (check_whole if name in _WHOLE_NUMBERS else check_text)(name, value)
-        for name, count in (("nth", self._nth), ("times", self._times or 1)):
-            check_whole(name, count)
         if self._nth < 1 or (self._times is not None and self._times < 1):
             raise ValueError("nth and times count from 1")
         if isinstance(partition := self._wanted.get("partition"), int) and partition < 0:
@@ -206,8 +204,7 @@ class Fault:
         if self.when == MID:
             if self.api not in (None, "EndTxn"):
                 raise ValueError(f"when='mid' is between the two phases of EndTxn; {self.api} has only one phase")
-            if unknown := self._wanted.keys() - _OF_MARKERS:
-                name = min(unknown)
+            for name in sorted(self._wanted.keys() - _OF_MARKERS):
                 raise ValueError(f"{name}: markers are sent by no client; when='mid' can match {sorted(_OF_MARKERS)}")
         else:
             check_criteria(served, self.api, self._wanted)

@@ -216,7 +216,7 @@ class DecisionLog:
     ) -> DriverIdentity:
         """Make the decision durable and visible, or raise `UndecidedError`, which another attempt may follow.
 
-        Returns the identity for the next decision. If the outcome remains unknown, the error says so. After
+        Returns the identity for the next decision. If the outcome remains unknown, the error states it. After
         `decide_by_ms` nothing is decided, nor if `known` is given and not the newest one, nor if `verify` raises, which
         runs while the records are being sent.
         """

@@ -18,7 +18,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import RecentTopics
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.client.producer import TransactionalProducer
-from spark_eos.errors import EosKafkaError, TopicError, UnreachableError
+from spark_eos.errors import EosKafkaError, TopicError, UnansweredError, UnreachableError
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
@@ -307,21 +307,19 @@ def test_job_killed_during_completion_is_reported_and_completed_by_a_command(
     assert world.visible() == ["row of 0"] * 2
 
 
+class NotingDeadlines(KafkaClient):
+    """Notes for how long a request is repeated, and sends none."""
+
+    def deadline(self, timeout_ms: float | None = None) -> Any:
+        raise UnansweredError(f"repeated for {timeout_ms}")
+
+
 @pytest.mark.parametrize(("commit", "repeated_for_ms"), [(True, 5_000), (False, 30_000)])
-def test_commit_is_repeated_for_the_api_timeout_at_most(
-    commit: bool, repeated_for_ms: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[float | None] = []
-
-    def end_txns(*_: Any, timeout_ms: float | None = None, **__: Any) -> dict[str, EndAnswer]:
-        asked.append(timeout_ms)
-        return {}
-
-    monkeypatch.setattr(transactions, "end_txns", end_txns)
-    with KafkaClient(ClientOptions(("h:1",), api_timeout_ms=5_000)) as client:
+def test_commit_is_repeated_for_the_api_timeout_at_most(commit: bool, repeated_for_ms: int) -> None:
+    with NotingDeadlines(ClientOptions(("h:1",), api_timeout_ms=5_000)) as client:
         opened = OpenTransaction("id", ProducerIdentity(1, 0), 2)
-        KafkaCluster(client, "decisions").end_transactions([opened], commit, 30_000)
-    assert asked == [repeated_for_ms]
+        with pytest.raises(UnansweredError, match=f"repeated for {repeated_for_ms}"):
+            KafkaCluster(client, "decisions").end_transactions([opened], commit, 30_000)
 
 
 def test_view_of_records_that_are_gone_is_empty_and_not_hidden() -> None:
