@@ -34,6 +34,7 @@ from broker_core.testing.observers import OBSERVERS
 from broker_core.testing.producing import LocalProducer
 from broker_core.testing.snapshots import Snapshot
 from broker_core.types import INTERNAL_TOPICS, check_text
+from broker_core.wire.api_names import ApiName
 from broker_core.wire.kafka_versions import version_settings
 
 T = TypeVar("T")
@@ -309,7 +310,23 @@ class EmbeddedBroker(DataControls):
             raise RuntimeError('the clock is real: create the broker with clock="virtual" to advance it')
         return ClockHandle(self._thread, self._clock)
 
-    def fault(self, *, action: Action, when: Moment = "before", **wanted: Unpack[Wanted]) -> Fault:
+    def fault(
+        self,
+        *,
+        api: ApiName | None = None,
+        when: Moment = "before",
+        action: Action,
+        times: int | None = None,
+        nth: int | None = None,
+        version: int | None = None,
+        client_id: str | None = None,
+        principal: str | None = None,
+        broker: int | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        group: str | None = None,
+        transactional_id: str | None = None,
+    ) -> Fault:
         """Inject a fault into requests that match all the given arguments, until `remove()` or the end of its block.
 
         >>> from broker_core import Error
@@ -341,13 +358,26 @@ class EmbeddedBroker(DataControls):
                 client.
             TypeError: An argument is of another type, and would never match.
         """
-        broker = wanted.get("broker")
         _ = None if broker is None else self.broker(broker)
         fault_injector = self._thread.running().fault_injector
         assert fault_injector is not None
-        remove = partial(self._change_faults, fault_injector.remove)
-        served = served_apis(self._config.kafka_version)
-        fault = Fault(remove, when=when, action=action, served=served, **wanted)
+        fault = Fault(
+            partial(self._change_faults, fault_injector.remove),
+            api=api,
+            when=when,
+            action=action,
+            times=times,
+            nth=nth,
+            served=served_apis(self._config.kafka_version),
+            version=version,
+            client_id=client_id,
+            principal=principal,
+            broker=broker,
+            topic=topic,
+            partition=partition,
+            group=group,
+            transactional_id=transactional_id,
+        )
         self._change_faults(fault_injector.add, fault)
         return fault
 

@@ -169,16 +169,14 @@ class Fault:
         self,
         remove: "Callable[[Fault], BaseException | None]",
         *,
+        api: ApiName | None,
         when: Moment,
         action: Action,
-        api: ApiName | None = None,
-        times: int | None = None,
-        nth: int | None = None,
+        times: int | None,
+        nth: int | None,
         served: Mapping[int, ServedApi] = SERVED,
         **wanted: object,
     ) -> None:
-        if unknown := wanted.keys() - Wanted.__annotations__.keys():
-            raise TypeError(f"no argument {min(unknown)!r}; there are {', '.join(Wanted.__annotations__)}")
         self.api, self.when, self.action = api, when, action
         self.hits = self.matched = 0
         self._wanted = {name: value for name, value in wanted.items() if value is not None}

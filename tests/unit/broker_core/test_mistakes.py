@@ -96,11 +96,6 @@ def kafka():
         (lambda kafka: kafka.delete_topic(None), TypeError, "name=None; expected text"),
         (lambda kafka: kafka.broker(9), ValueError, "there is no broker 9"),
         (lambda kafka: kafka.produce("a b", ["x"]), KafkaError, "Topic name is invalid: 'a b' contains"),
-        (
-            lambda kafka: kafka.fault(action=Disconnect(), topics="in"),
-            TypeError,
-            "no argument 'topics'; there are api",
-        ),
         (lambda kafka: kafka.fault(action=Disconnect(), partition="0"), TypeError, "partition='0'; expected a whole"),
         (lambda kafka: kafka.fault(action=Disconnect(), topic=["orders"]), TypeError, r"topic=\['orders'\]; expected"),
         (lambda kafka: kafka.fault(action=Disconnect(), times="1"), TypeError, "times='1'; expected a whole number"),
@@ -115,7 +110,7 @@ def kafka():
         (lambda kafka: kafka.network(latency_ms="5"), TypeError, "latency_ms='5'; expected a number"),
         (lambda kafka: kafka.network(bytes_per_s=float("nan")), ValueError, "bytes_per_s=nan; expected a finite"),
     ],
-    ids=range(47),
+    ids=range(46),
 )
 def test_arguments_of_methods(kafka, call, kind, message):
     before = kafka.records("orders").values

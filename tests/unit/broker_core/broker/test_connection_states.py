@@ -30,7 +30,7 @@ class HeldClient(DirectClient):
         super().__init__(cluster)
         self._held: list[Callable[[], None]] = []
         faults = FaultInjector(RequestLog(100), lambda _, action: self._held.append(action))
-        faults.add(Fault(faults.remove, when=BEFORE, action=Delay(1)))
+        faults.add(Fault(faults.remove, api=None, when=BEFORE, action=Delay(1), times=None, nth=None))
         self.connection = self._connection = Connection(cluster.brokers[1], self, "test", interceptor=faults)
 
     def act(self, steps: str) -> None:

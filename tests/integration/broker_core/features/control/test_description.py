@@ -8,7 +8,7 @@ import re
 import pytest
 
 import broker_core
-from broker_core.broker.fault_injection import Fault, Wanted
+from broker_core.broker.fault_injection import Fault
 from broker_core.features.control.server import control_app
 from broker_core.server.cluster_controls import BrokerHandle, ClockHandle, Outage
 from broker_core.testing.groups import Group
@@ -104,7 +104,7 @@ def test_operations_have_the_names_and_arguments_of_python(description):
             continue
         known = set(inspect.signature(python).parameters) | OF_OBJECTS
         if any(each.kind is each.VAR_KEYWORD for each in inspect.signature(python).parameters.values()):
-            known |= Wanted.__annotations__.keys()
+            known |= set(inspect.signature(broker_core.EmbeddedBroker.fault).parameters)
         extra = {"wait_for_hits": {"hits"}}.get(path.removeprefix("/"), set())
         assert fields_of(description, operation) <= known | extra, path
 

@@ -23,7 +23,7 @@ def world(injector: FaultInjector) -> ShareMovesWorld:
 
 
 def add(injector: FaultInjector, api: ApiName, **wanted: object) -> Fault:
-    fault = Fault(injector.remove, api=api, when=BEFORE, action=Error(STORAGE), **wanted)
+    fault = Fault(injector.remove, api=api, when=BEFORE, action=Error(STORAGE), times=None, nth=None, **wanted)
     injector.add(fault)
     return fault
 
