@@ -20,6 +20,9 @@ from typing import Any, Final, NamedTuple
 
 from broker_core import __version__
 
+# Here, because what refuses a changed module must import none.
+from spark_eos import errors
+
 _BUILD: Final = " (build "
 _PACKAGES: Final = ("spark_eos", "broker_core")
 
@@ -77,9 +80,7 @@ class _OwnFiles:
             found = "a part of it is missing"
         except OSError:
             return
-        from spark_eos.errors import ClientStateError
-
-        raise ClientStateError(
+        raise errors.ClientStateError(
             f"The files of eos-kafka were replaced while a process used them: it has imported version {self.version}, "
             f"and {found} now",
             checked=", ".join(_folders()),
@@ -177,12 +178,10 @@ def opened(version: str, sent: bytes) -> object:
     if version != OWN_VERSION:
         import platform
 
-        from spark_eos.errors import ClientStateError
-
         sides = (("driver", version), ("task", OWN_VERSION))
         without = [f"the {side} has no build" for side, one in sides if _BUILD not in one]
         reason = f"; {' and '.join(without)}: the files are in an archive, or could not be read" if without else ""
-        raise ClientStateError(
+        raise errors.ClientStateError(
             f"The driver has version {version} of eos-kafka, and a task has version {OWN_VERSION}",
             checked=f"{__file__}, imported by {sys.executable} on {platform.node()}{reason}",
             remedy="Install the same wheel in the Python environment of the driver and of all executors, and start "

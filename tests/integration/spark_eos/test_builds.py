@@ -123,6 +123,18 @@ def test_call_of_a_replaced_build_is_not_made(build: Path, is_replaced: bool) ->
     assert ("has left open is not ended here" in answer.stderr) is is_replaced
 
 
+def test_process_that_has_imported_almost_nothing_refuses_another_build_of_anything(build: Path) -> None:
+    program = """
+import spark_eos.sent_to_tasks
+from pathlib import Path
+for file in Path("spark_eos").rglob("*.py"):
+    file.write_text(file.read_text() + "# More.\\n")
+import spark_eos.datasource
+"""
+    answer = run(build, program)
+    assert "ClientStateError: The files of eos-kafka were replaced" in answer.stderr, answer
+
+
 @pytest.mark.parametrize("replaced", ["replaced", "missing"])
 def test_process_imports_nothing_of_another_build(build: Path, replaced: str) -> None:
     answer = run(build, _IMPORTED_LATE, replaced, "imported")
