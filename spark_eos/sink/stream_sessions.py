@@ -34,8 +34,8 @@ _CONNECT_PROGRAM: Final = "sql/connect/streaming/worker/foreach_batch_worker.py"
 _OWN_SESSION: Final = b"cloned_session_id"
 # Spark runs the function in the client's session if this is false.
 _USES_OWN_SESSION: Final = "spark.sql.connect.streaming.foreachBatch.useClonedSession"
-# The outermost execution of the thread: that of the micro-batch.
-_EXECUTION: Final = "spark.sql.execution.root.id"
+# The execution that the function is called in. The outermost one may be of the thread that has started the query.
+_EXECUTION: Final = "spark.sql.execution.id"
 
 
 def refuse_unseen_query(context: LocalProperties) -> None:

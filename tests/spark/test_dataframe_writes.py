@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Event
 from typing import Any
 
 import pytest
@@ -270,6 +271,26 @@ def test_thread_that_is_kept_for_later_micro_batches_is_refused(
     calls.put(None)
     threads[0].join(240)
     assert topic.values() == ["0"]
+
+
+def test_query_that_another_query_has_started_outlives_its_micro_batch(
+    kafka_address: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its thread has the properties of the one that started it: the outermost execution is the other query's."""
+    topic, files, has_ended, started = make_topic(kafka_address), numbered_files(tmp_path), Event(), []
+
+    def write_later(frame: DataFrame, _: int) -> None:
+        assert has_ended.wait(240)
+        spark_eos.write(frame, **topic.options())
+
+    def start_another(frame: DataFrame, _: int) -> None:
+        writer = spark.readStream.text(str(files)).writeStream.foreachBatch(write_later).trigger(availableNow=True)
+        started.append(writer.option("checkpointLocation", str(tmp_path / "another")).start())
+
+    run_each(spark.readStream.text(str(files)), start_another, tmp_path / "checkpoint")
+    has_ended.set()
+    started[0].awaitTermination()
+    assert topic.values() == ["0", "1"]
 
 
 def test_thread_pool_may_be_kept_for_later_micro_batches(

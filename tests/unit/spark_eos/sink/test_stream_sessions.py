@@ -98,4 +98,4 @@ class Driver(Task):
 
 
 def test_thread_is_not_refused_where_its_execution_is_hidden() -> None:
-    refuse_ended_micro_batch(Driver(spark__sql__execution__root__id="1"), Place("q/t", "run1", 0, 0))  # type: ignore[arg-type]
+    refuse_ended_micro_batch(Driver(spark__sql__execution__id="1"), Place("q/t", "run1", 0, 0))  # type: ignore[arg-type]
