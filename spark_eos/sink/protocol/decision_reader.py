@@ -142,12 +142,14 @@ class DecisionScan:
         return sorted(since, key=lambda each: each.rank, reverse=True)
 
     async def used_ids(self, wait_ms: int | None = None) -> Mapping[naming.TaskId, bool]:
-        """Return the ids that the query's tasks have used, in all writes, and which of them have committed.
+        """Return the ids that the query's tasks have used, and which of them have committed.
 
         Kafka deletes the pointer with its topic, so neither shows a decision then; coordinators know ids for a week.
+        Those of other writes are included if they may be an earlier name of this one: in the same run they are not.
         """
         try:
-            return await asks.UsedIds(self._query, wait_ms)
+            used = await asks.UsedIds(self._query, wait_ms)
+            return {task: end for task, end in used.items() if task.query == self._query or self._may_be_renamed(task)}
         except (UnsupportedError, AuthorizationError) as error:
             await asks.info(f"cannot check whether decisions of query {self._query} are gone: {error}")
             return {}
@@ -203,6 +205,9 @@ class DecisionScan:
                     if is_job and at_ms is not None and at_ms < now_ms - KEPT_MS:
                         found.append((place, decision))
         return found
+
+    def _may_be_renamed(self, task: naming.TaskId) -> bool:
+        return self._is_unique and naming.is_query_id(task.query, task.run) and task.run != self.run
 
     async def _read(self, prefix: str) -> Sequence[tuple[TopicPartition, KeyedRecord]]:
         """Read new records; return the records of open transactions, where the next scan begins."""

@@ -591,6 +591,25 @@ def test_write_goes_on_that_another_write_of_its_function_overtakes(cluster: Mem
     assert visible(cluster) == 4
 
 
+def test_new_write_of_a_run_follows_no_pointer_of_its_other_writes(cluster: MemoryCluster) -> None:
+    """As where each micro-batch has a topic or a writeName of its own."""
+    asked = []
+    for number in range(4):
+        cluster.calls.clear()
+        query = f"{QUERY}/{number}"
+        committer(cluster, "run1", query=query).commit(tasks(cluster, "run1", number, query=query), number)
+        asked.append(cluster.calls.count("pointer"))
+    assert asked == asked[:1] * 4
+
+
+def test_jobs_whose_ids_begin_with_the_id_of_one_query_are_not_writes_of_it(cluster: MemoryCluster) -> None:
+    """As over Spark Connect with jobId=f"{query.id}/{batch_id}"; their decisions were deleted since."""
+    run_job(cluster, "0123456789abcdef", job=f"{QUERY}/0")
+    delete_decisions(cluster)
+    run_job(cluster, "fedcba9876543210", job=f"{QUERY}/1")
+    assert visible(cluster) == 4
+
+
 @pytest.mark.parametrize("query", [QUERY, f"{QUERY}/orders", "report"])
 @pytest.mark.parametrize("completed", [0, 1, 2])
 def test_rerun_with_another_prefix_and_decision_topic_stops(cluster: MemoryCluster, query: str, completed: int) -> None:
