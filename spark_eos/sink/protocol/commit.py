@@ -195,8 +195,10 @@ class MicroBatchCommit:
                 if not settled.took_no_effect and not await is_compared_soon(each, own.run):
                     raise renamed_error(each, own.query, self.messages)
                 continue
-            # The function makes that write later, or not any more: then nothing else finds it incomplete.
-            if not settled.took_no_effect:
+            # A thread makes that write now, or the function makes it later, or not any more: then nothing else finds it
+            # incomplete.
+            is_made = each.micro_batch == self.micro_batch and not settled.is_closed
+            if not settled.took_no_effect and not (is_made and await is_compared_soon(each, own.run)):
                 await judge_other(settled, self.micro_batch)
             if each.micro_batch < self.micro_batch:
                 # For the other writes of the function.
@@ -273,6 +275,8 @@ class MicroBatchCommit:
         await self._check_rows(settled.decision, by_task=True)
         repeated = replace(settled.decision, transactions=settled.committed)
         await check_topics_kept(repeated, is_job=not self.own.is_query)
+        if self.own.is_query:
+            await note_compared(settled.decision, self.own.run)
         return settled.committed
 
     async def _verify(self, prepared: Sequence[PreparedTransaction]) -> int:

@@ -343,6 +343,6 @@ async def judge_other(settled: Settlement, micro_batch: int) -> None:
         raise type(account)(account.happened, checked=account.checked, remedy=remedy)
     if not settled.is_closed:
         await warn(
-            f"micro-batch {micro_batch} of {settled.decision.query}: continuing although "
-            f"{'an older micro-batch' if is_older else 'another write'} may be incomplete: {lost_error(settled)}"
+            f"micro-batch {micro_batch}: continuing although {'an older one' if is_older else 'the write'} of "
+            f"{settled.decision.query} may be incomplete: {lost_error(settled)}"
         )

@@ -299,6 +299,20 @@ def test_writes_of_threads_wait_for_one_another(cluster: MemoryCluster) -> None:
     assert (visible(cluster, "t"), visible(cluster, "u")) == (1, 1)
 
 
+def test_write_waits_for_a_thread_that_writes_again_what_another_write_lost(cluster: MemoryCluster) -> None:
+    """Both are made at the same time after a restart, with onLostTransaction=rewrite."""
+    Process(cluster).commit(prepared(cluster, "t"), "t0")
+    decide_in_part(cluster, 1, lost=1)
+    first, second = Process(cluster, "run2"), Process(cluster, "run2")
+    second.compared = first.compared
+    [again] = prepared(cluster, "u", run="run2", micro_batch=1, topic="u")
+    kept = AlreadyCommitted(again.place._replace(split=1), rows_of(1, topic="u"))
+    rewrite = OnLostTransaction.REWRITE
+    before(cluster, "pass_time", lambda: first.commit([again, kept], "u1", policy=rewrite))
+    second.commit(prepared(cluster, "t", 2, run="run2", micro_batch=1), "t1", policy=rewrite)
+    assert (visible(cluster, "t"), visible(cluster, "u")) == (2, 2)
+
+
 @pytest.mark.parametrize("checksum", [1, 2], ids=["same rows", "other rows"])
 def test_order_of_known_writes_may_change_if_their_rows_differ(cluster: MemoryCluster, checksum: int) -> None:
     process = Process(cluster)
