@@ -119,6 +119,33 @@ def test_too_many_partitions_for_one_request_are_added_to_no_topic(client: RawCl
     assert len(described(client, one).partitions) == 1
 
 
+# Rule J.5/12.
+def test_a_request_that_is_too_large_is_refused_as_a_whole(client: RawClient):
+    name, known, message = unique("topic"), created(client), "Excessively large number of partitions per request."
+    # Every entry has the answer, also what would be refused for another reason.
+    names = sorted([name, name, known, unique("topic"), unique("topic")])
+    answers = create(client, *names, num_partitions=6_000)
+    assert sorted(each.name for each in answers) == names
+    assert {(each.error_code, each.error_message) for each in answers} == {(ErrorCode.POLICY_VIOLATION, message)}
+    one, sizes = created(client), [10_002, 1, 1]
+    wanted = [
+        {"name": each, "count": n, "assignments": None} for each, n in zip([one, known, known], sizes, strict=True)
+    ]
+    request = filled(CreatePartitionsRequest, topics=wanted, timeout_ms=DEADLINE_MS, validate_only=False)
+    results = client.send(request, 3).results
+    assert sorted(each.name for each in results) == sorted([one, known, known])
+    assert {each.error_code for each in results} == {ErrorCode.POLICY_VIOLATION}
+
+
+# Rule J.5/12.
+def test_what_is_not_created_makes_no_request_too_large(client: RawClient):
+    request = creation(created(client), unique("topic"), "bad/name", validate_only=True)
+    for topic, size in zip(request.topics, (4_000, 2_000, 4_000), strict=True):
+        topic.num_partitions = size
+    codes = [each.error_code for each in client.send(request, 7).topics]
+    assert codes == [ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+
 def test_a_topic_created_twice_in_one_request_is_answered_once(client: RawClient):
     name, other = unique("topic"), unique("topic")
     answers = {answer.name: answer for answer in create(client, name, other, name)}

@@ -1,8 +1,9 @@
 """The APIs that create and delete topics, and add partitions."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from broker_core.broker.api import api
@@ -42,8 +43,10 @@ def create_topics(context: ApiCall[m.CreateTopicsRequest]) -> m.CreateTopicsResp
         return m.CreateTopicsResponse(topics=[_refused(name, _too_late()) for name in names])
     named = Counter(topic.name for topic in context.body.topics)
     wanted = [topic for topic in context.body.topics if named[topic.name] == 1]
-    problem = _excess(context, [topic for topic in wanted if not _forbidden(context, topic.name)])
-    created = [_create(context, topic, problem) for topic in wanted]
+    if problem := _excess(context, [topic for topic in wanted if not _forbidden(context, topic.name)]):
+        excess = KafkaError(ErrorCode.POLICY_VIOLATION, problem)
+        return m.CreateTopicsResponse(topics=[_refused(topic.name, excess) for topic in context.body.topics])
+    created = [_create(context, topic) for topic in wanted]
     repeated = [_refused(name, KafkaError(*_REPEATED_NAME)) for name, times in named.items() if times > 1]
     return m.CreateTopicsResponse(topics=created + repeated)
 
@@ -63,35 +66,57 @@ def _forbidden(context: RequestContext, name: str) -> bool:
     return bool(refusal(context, Operation.CREATE, ResourceType.TOPIC, name))
 
 
-def _excess(context: RequestContext, topics: Iterable[_NewTopic]) -> str:
-    """Return why the topics are too large for one request, of which none is created then; empty if they are not."""
-    partitions = records = 0
-    for topic in topics:
-        default = context.broker.config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
-        count = len(topic.assignments) or max(default, 0)
-        partitions += count
-        records += 1 + count + len(topic.configs or ())
-    return _TOO_MANY.format("") if partitions > _MOST else _TOO_LARGE if records > _MOST else ""
+def _excess(context: RequestContext, topics: Sequence[_NewTopic]) -> str:
+    """Return why the topics are too large for one request, which then fails as a whole; empty if they are not."""
+    if sum(len(each.assignments) or max(_wanted_count(context, each), 0) for each in topics) > _MOST:
+        return _TOO_MANY.format("")
+    return _TOO_LARGE if sum(_records(context, each) for each in topics) > _MOST else ""
 
 
-def _create(context: ApiCall[m.CreateTopicsRequest], wanted: _NewTopic, problem: str) -> _Created:
+def _wanted_count(context: RequestContext, wanted: _NewTopic) -> int:
+    return context.broker.config.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
+
+
+def _records(context: RequestContext, wanted: _NewTopic) -> int:
+    """Return how many records create the topic, none if it is refused."""
+    try:
+        plan = _plan(context, wanted)
+    except KafkaError:
+        return 0
+    return 1 + plan.partitions + len(plan.config)
+
+
+class _Plan(NamedTuple):
+    """A topic that can be created."""
+
+    partitions: int
+    factor: int
+    replicas: list[list[int]] | None
+    config: dict[str, str]
+
+
+def _plan(context: RequestContext, wanted: _NewTopic) -> _Plan:
+    broker = context.broker
+    config = {entry.name: entry.value or "" for entry in wanted.configs or ()}
+    if without := ", ".join(entry.name for entry in wanted.configs or () if entry.value is None):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {without}")
+    if wanted.name in INTERNAL_TOPICS and wanted.name not in broker.metadata.topics:
+        raise invalid_request(f"{wanted.name} is internal: the broker creates it when it is first needed")
+    count, factor, replicas = _partitions(context, wanted)
+    try:
+        broker.config.topic_defaults().override_by_client(config)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+    broker.metadata.check_new_topic(wanted.name)
+    return _Plan(count, factor, replicas, config)
+
+
+def _create(context: ApiCall[m.CreateTopicsRequest], wanted: _NewTopic) -> _Created:
     broker = context.broker
     try:
         if _forbidden(context, wanted.name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
-        if problem:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, problem)
-        config = {entry.name: entry.value or "" for entry in wanted.configs or ()}
-        if without := ", ".join(entry.name for entry in wanted.configs or () if entry.value is None):
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {without}")
-        if wanted.name in INTERNAL_TOPICS and wanted.name not in broker.metadata.topics:
-            raise invalid_request(f"{wanted.name} is internal: the broker creates it when it is first needed")
-        count, factor, replicas = _partitions(context, wanted)
-        try:
-            broker.config.topic_defaults().override_by_client(config)
-        except ConfigError as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
-        broker.metadata.check_new_topic(wanted.name)
+        count, factor, replicas, config = _plan(context, wanted)
         _count_mutations(context, count, _STRICT_CREATION)
         # As in Kafka, a topic that is only validated has an id too.
         topic_id = broker.controller.new_uuid()
@@ -152,7 +177,7 @@ def _partitions(context: RequestContext, wanted: _NewTopic) -> tuple[int, int, l
                 raise invalid_request(f"A manual partition assignment was specified, but {what} was not set to -1.")
         assigned = _assigned(context, wanted.assignments)
         return len(assigned), len(assigned[0]), assigned
-    count = context.broker.config.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
+    count = _wanted_count(context, wanted)
     if count <= 0:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
     controller, factor = context.broker.controller, wanted.replication_factor
@@ -266,16 +291,19 @@ def _delete(context: RequestContext, name: str | None, topic_id: UUID, *, is_dou
 def create_partitions(context: ApiCall[m.CreatePartitionsRequest]) -> m.CreatePartitionsResponse:
     result = m.CreatePartitionsResponse.CreatePartitionsTopicResult
     named = Counter(topic.name for topic in context.body.topics)
+    unique = [wanted for wanted in context.body.topics if named[wanted.name] == 1]
+    if context.body.timeout_ms > 0 and sum(_added(context, wanted) for wanted in unique) > _MOST:
+        code, excess = ErrorCode.POLICY_VIOLATION, _TOO_MANY.format("additional ")
+        form = partial(result, error_code=code, error_message=excess)
+        return m.CreatePartitionsResponse(results=[form(name=wanted.name) for wanted in context.body.topics])
     results = []
     for name, times in named.items():
         if times > 1:
             code, repeated = _REPEATED_NAME
             results.append(result(name=name, error_code=code, error_message=repeated))
-    unique = [wanted for wanted in context.body.topics if named[wanted.name] == 1]
-    added = sum(_added(context, wanted) for wanted in unique)
     for wanted in unique:
         try:
-            _add_partitions(context, wanted, is_too_large=added > _MOST)
+            _add_partitions(context, wanted)
             results.append(result(name=wanted.name))
         except KafkaError as error:
             # As in Kafka, only a wrong size or assignment is explained.
@@ -291,12 +319,10 @@ def _added(context: RequestContext, wanted: _Enlarged) -> int:
     return max(wanted.count - len(topic.partitions), 0)
 
 
-def _add_partitions(context: ApiCall[m.CreatePartitionsRequest], wanted: _Enlarged, *, is_too_large: bool) -> None:
+def _add_partitions(context: ApiCall[m.CreatePartitionsRequest], wanted: _Enlarged) -> None:
     if context.body.timeout_ms <= 0:
         raise _too_late()
     require(context, Operation.ALTER, ResourceType.TOPIC, wanted.name)
-    if is_too_large:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, _TOO_MANY.format("additional "))
     topic = context.broker.metadata.topic(wanted.name)
     if topic.is_internal:
         raise invalid_request(f"{topic.name} is internal: its hashing would change")
