@@ -168,11 +168,10 @@ def _of_version(version: str | None, options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "kafka_version": version}
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Refuse a marker that would be ignored: the broker that all tests share has no arguments."""
-    used = getattr(item, "fixturenames", ())
-    if "kafka_cluster" in used and "kafka" not in used and item.get_closest_marker("kafka") is not None:
+    """Refuse arguments that would be ignored: the broker that all tests share has none."""
+    used, marker = getattr(item, "fixturenames", ()), item.get_closest_marker("kafka")
+    if "kafka_cluster" in used and "kafka" not in used and marker is not None and (marker.args or marker.kwargs):
         raise TypeError(
             "the marker kafka is for the fixture kafka, and this test uses only kafka_cluster, which all tests share; "
             "use the fixture kafka, or remove the marker"

@@ -119,10 +119,20 @@ def test_arguments_that_would_be_ignored_are_refused(run):
         def test_both_brokers(kafka_cluster, kafka):
             assert (len(kafka.broker_ids), len(kafka_cluster.broker_ids)) == (2, 1)
 
+        # Without arguments nothing is ignored: it may be a mark to select tests by.
+        @pytest.mark.kafka
+        def test_marker_without_arguments(kafka_cluster):
+            assert len(kafka_cluster.broker_ids) == 1
+
+        @pytest.mark.skip
+        @pytest.mark.kafka(brokers=3)
+        def test_that_is_skipped(kafka_cluster):
+            pass
+
         def test_topics_in_a_list(kafka_consumer):
             kafka_consumer(["in", "out"])
     """)
-    result.assert_outcomes(errors=2, failed=1, passed=1)
+    result.assert_outcomes(errors=2, failed=1, passed=2, skipped=1)
     result.stdout.fnmatch_lines(
         [
             "*TypeError: the marker kafka has ('3.9',) without a name; write for example kafka(brokers=3)*",
