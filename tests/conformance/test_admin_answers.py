@@ -8,11 +8,12 @@ from kafka.protocol.admin import (
     CreatePartitionsRequest,
     DeleteTopicsRequest,
     DescribeClusterRequest,
+    DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
 )
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
-from broker_core.errors import ErrorCode
+from broker_core.errors import STANDARD_MESSAGES, ErrorCode
 from tests.support.both_brokers import Kafka
 from tests.support.clients import unique
 from tests.support.messages import creation, filled
@@ -117,6 +118,17 @@ def test_too_many_partitions_for_one_request_are_added_to_no_topic(client: RawCl
         answers = add_partitions(client, *((name, size, None) for name, size in zip((one, other), sizes, strict=True)))
         assert set(answers.values()) == {(ErrorCode.POLICY_VIOLATION, message)}
     assert len(described(client, one).partitions) == 1
+
+
+@pytest.mark.parametrize("unknown", [0, 1, 99])
+def test_a_resource_without_settings_fails_the_whole_description(client: RawClient, unknown: int):
+    named = {"configuration_keys": None, "resource_name": "1"}
+    resources = [{**named, "resource_type": kind} for kind in (BROKER, unknown)]
+    shown = {"include_synonyms": False, "include_documentation": False}
+    results = client.send(filled(DescribeConfigsRequest, resources=resources, **shown), 4).results
+    assert [each.resource_type for each in results] == [BROKER, unknown]
+    answers = {(each.error_code, each.error_message, len(each.configs)) for each in results}
+    assert answers == {(ErrorCode.INVALID_REQUEST, STANDARD_MESSAGES[ErrorCode.INVALID_REQUEST], 0)}
 
 
 # Rule J.5/12.

@@ -72,13 +72,18 @@ _Change = Callable[[Mapping[str, str]], dict[str, str]]
 
 
 def describe_configs(context: ApiCall[m.DescribeConfigsRequest]) -> m.DescribeConfigsResponse:
-    return m.DescribeConfigsResponse(results=[_describe(context, resource) for resource in context.body.resources])
+    resources = context.body.resources
+    # As in Kafka, one type without settings fails the whole request.
+    is_known = all(each.resource_type in _RIGHTS for each in resources)
+    return m.DescribeConfigsResponse(results=[_describe(context, each, is_known=is_known) for each in resources])
 
 
-def _describe(context: ApiCall[m.DescribeConfigsRequest], resource: _WantedResource) -> _Described:
+def _describe(context: ApiCall[m.DescribeConfigsRequest], resource: _WantedResource, *, is_known: bool) -> _Described:
     wanted = resource.configuration_keys
     code, message = ErrorCode.NONE, ""
     try:
+        if not is_known:
+            raise invalid_request(STANDARD_MESSAGES[ErrorCode.INVALID_REQUEST])
         _require(context, Operation.DESCRIBE_CONFIGS, resource)
         if not resource.resource_name and resource.resource_type in _UNNAMED:
             raise invalid_request(f"{_UNNAMED[resource.resource_type]} must not be empty")
@@ -119,9 +124,7 @@ def _settings(context: RequestContext, resource: _WantedResource) -> list[Settin
         return settings_of_broker(context)
     if kind == ConfigResource.GROUP:
         return settings_of_group(context, name)
-    if kind == ConfigResource.CLIENT_METRICS:
-        return settings_of_client_metrics(context, name)
-    raise invalid_request(STANDARD_MESSAGES[ErrorCode.INVALID_REQUEST])
+    return settings_of_client_metrics(context, name)
 
 
 def _node_id(name: str, what: str) -> int:
