@@ -79,6 +79,18 @@ def test_upgraded_group_keeps_members_assignments_and_offsets(world: ConsumerWor
     assert world.named(world.beat("a", epoch)) == {("t", number) for number in ALL - kept_partitions}
 
 
+# Rule E.8 sync/5.
+def test_classic_member_syncs_for_a_newer_target_only_when_it_revokes_for_it(world: ConsumerWorld):
+    member = enter_classic(world, *ALL)
+    world.enter("a")
+    assert world.sync(member, 1).now.error is ErrorCode.REBALANCE_IN_PROGRESS
+    # It has joined, with all partitions, and revokes two before it gets the newer generation.
+    owning_all = b"\0\1" + subscription("t")[2:] + assignment(*ALL)[2:-4]
+    assert world.join(member, protocols=(("range", owning_all),)).now.generation_id == 1
+    synced = world.sync(member, 1).now
+    assert (synced.error, len(partitions(synced.assignment))) == (NONE, 2)
+
+
 # Rule E.8/4.
 def test_waiting_members_of_an_upgraded_group_join_again(world: ConsumerWorld):
     first = enter_classic(world, *ALL)
