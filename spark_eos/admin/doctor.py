@@ -15,7 +15,7 @@ from spark_eos.admin.parsers import in_words_of_the_command, options_of
 from spark_eos.admin.rights import Examination
 from spark_eos.readable import printable
 
-_RESULT_WIDTH: Final = max(map(len, CheckResult))
+_VERDICT_WIDTH: Final = max(map(len, CheckResult))
 _STYLES: Final[Mapping[CheckResult, tuple[Style, ...]]] = {
     CheckResult.OK: (Style.GREEN,),
     CheckResult.NOTE: (),
@@ -39,21 +39,21 @@ def run(chosen: argparse.Namespace) -> int:
     words = in_words_of_the_command
     found = (replace(each, found=words(each.found), remedy=words(each.remedy)) for each in examine(examined))
     findings = _shown(found, chosen)
-    return ExitCode.PROBLEM_FOUND if any(each.result is CheckResult.PROBLEM for each in findings) else ExitCode.DONE
+    return ExitCode.PROBLEM_FOUND if any(each.verdict is CheckResult.PROBLEM for each in findings) else ExitCode.DONE
 
 
 def _shown(findings: Iterable[Finding], chosen: argparse.Namespace) -> list[Finding]:
     if chosen.output != TABLE:
         found = list(findings)
         rows = [asdict(each) for each in found]
-        write(chosen, "", rows, ("check", "result", "found", "remedy"), rows)
+        write(chosen, "", rows, ("check", "verdict", "found", "remedy"), rows)
         return found
     painter = Painter(sys.stdout, chosen.color)
     found = []
     for each in findings:
         print(finding_text(each, painter), flush=True)
         found.append(each)
-    counts = Counter(each.result for each in found)
+    counts = Counter(each.verdict for each in found)
     problems, warnings = counts[CheckResult.PROBLEM], counts[CheckResult.WARNING]
     print(f"\n{counted(len(found), 'check')}: {problems} with a problem, {warnings} with a warning.")
     return found
@@ -66,6 +66,6 @@ def finding_text(finding: Finding, painter: Painter = PLAIN) -> str:
     problem  topic lines: does not exist
              -> Create it
     """
-    result = painter.paint(f"{finding.result.value:<{_RESULT_WIDTH}}", *_STYLES[finding.result])
-    first = f"{result}  {printable(f'{finding.check}: {finding.found}')}"
-    return f"{first}\n{'':<{_RESULT_WIDTH}}  -> {printable(finding.remedy)}" if finding.remedy else first
+    verdict = painter.paint(f"{finding.verdict.value:<{_VERDICT_WIDTH}}", *_STYLES[finding.verdict])
+    first = f"{verdict}  {printable(f'{finding.check}: {finding.found}')}"
+    return f"{first}\n{'':<{_VERDICT_WIDTH}}  -> {printable(finding.remedy)}" if finding.remedy else first

@@ -85,9 +85,9 @@ def _words(check: Callable[..., object]) -> str:
     return check.__name__.strip("_").replace("_", " ")
 
 
-def _failed(check: str, error: EosKafkaError, result: CheckResult = CheckResult.PROBLEM) -> Finding:
+def _failed(check: str, error: EosKafkaError, verdict: CheckResult = CheckResult.PROBLEM) -> Finding:
     found = f"{error.happened} ({error.checked})" if error.checked else error.happened
-    return Finding(check, result, found, error.remedy or error.default_remedy)
+    return Finding(check, verdict, found, error.remedy or error.default_remedy)
 
 
 # Connections.
@@ -130,9 +130,9 @@ def _brokers(client: KafkaClient, knowledge: _Knowledge) -> Iterator[Finding]:
         missing = [api for api in answer if api.name != "AddPartitionsToTxn"]
         for api in missing:
             found = f"does not support {api.name} version {api.version}, which is for {api.use}"
-            result = CheckResult.WARNING if api.without else CheckResult.PROBLEM
+            verdict = CheckResult.WARNING if api.without else CheckResult.PROBLEM
             remedy = api.without or "Use brokers of Apache Kafka 3.6 or newer, or a service that supports this API"
-            yield Finding(check, result, found, remedy)
+            yield Finding(check, verdict, found, remedy)
         if not missing:
             yield Finding(
                 check,

@@ -19,6 +19,6 @@ class Finding:
     """One line of the report."""
 
     check: str
-    result: CheckResult
+    verdict: CheckResult
     found: str
     remedy: str = ""

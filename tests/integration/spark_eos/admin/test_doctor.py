@@ -38,12 +38,12 @@ def doctor(capsys: pytest.CaptureFixture[str], address: str, *words: str) -> tup
     """Run the command and return the exit code and the findings by their checks."""
     code = main(["doctor", "--bootstrap-server", address, "--output", "json", *words])
     found = json.loads(capsys.readouterr().out)
-    assert {each["result"] for each in found} <= SEVERAL
+    assert {each["verdict"] for each in found} <= SEVERAL
     return code, {each["check"]: each for each in found}
 
 
 def verdicts(found: dict[str, dict[str, Any]], verdict: str) -> set[str]:
-    return {check for check, each in found.items() if each["result"] == verdict}
+    return {check for check, each in found.items() if each["verdict"] == verdict}
 
 
 def test_healthy_cluster_has_no_problem(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,11 +65,11 @@ def test_record_of_an_aborted_transaction_is_hidden_from_readers(capsys: pytest.
     with EmbeddedBroker(topics={"trial": 1}) as kafka:
         words = ("--trial-topic", "trial")
         _, found = doctor(capsys, kafka.bootstrap_servers, *words)
-        assert found["aborted records"]["result"] == "ok"
+        assert found["aborted records"]["verdict"] == "ok"
         assert len(kafka.records("trial")) == 1
         assert not kafka.records("trial", isolation="read_committed")
         _, found = doctor(capsys, kafka.bootstrap_servers, *words, "--read-only")
-        assert found["aborted records"]["result"] == "skipped"
+        assert found["aborted records"]["verdict"] == "skipped"
         assert "aborted records" not in doctor(capsys, kafka.bootstrap_servers)[1]
         with kafka.fault(api="Produce", action=Error("NOT_LEADER_OR_FOLLOWER")):
             _, found = doctor(capsys, kafka.bootstrap_servers, *words, "--timeout-seconds", "0.5")
@@ -78,14 +78,14 @@ def test_record_of_an_aborted_transaction_is_hidden_from_readers(capsys: pytest.
         # Where the record cannot be reached, it is not known whether it is hidden.
         kafka.produce("trial", ["x"], transactional="earlier", end="open")
         _, found = doctor(capsys, kafka.bootstrap_servers, *words, "--timeout-seconds", "0.5")
-        assert found["aborted records"]["result"] == "warning"
+        assert found["aborted records"]["verdict"] == "warning"
         assert "does not get to the record" in found["aborted records"]["found"]
         kafka.end_transaction("earlier")
         # As a service does that shows aborted records.
         with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
             opened = init_producer_id(client, "seen", transaction_timeout_ms=10_000)
             shown = fate_of_record(client, opened, "trial", commit=True)
-        assert what_it_means(shown).result is CheckResult.PROBLEM
+        assert what_it_means(shown).verdict is CheckResult.PROBLEM
 
 
 def test_addresses_of_ipv6_are_in_brackets(capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,8 +127,8 @@ def test_missing_decision_topic_is_not_created(capsys: pytest.CaptureFixture[str
         code, found = doctor(capsys, kafka.bootstrap_servers)
         assert code == ExitCode.DONE
         assert found["decision topic eos-kafka-decisions"]["found"] == "does not exist yet; the sink may create it"
-        assert found["trial transaction"]["result"] == "skipped"
-        assert found["data topics"]["result"] == "skipped"
+        assert found["trial transaction"]["verdict"] == "skipped"
+        assert found["data topics"]["verdict"] == "skipped"
         assert "not checked: WRITE on the topic TOPIC" in found["rights: sink, task"]["found"]
         assert kafka.topics == {"lines": 1}
 
@@ -139,7 +139,7 @@ def test_group_that_the_coordinator_does_not_know_has_no_offsets(capsys: pytest.
         words = ("--decision-topic", "decisions", *QUICK)
         with kafka.fault(api="OffsetFetch", action=Error("GROUP_ID_NOT_FOUND")):
             _, found = doctor(capsys, kafka.bootstrap_servers, *words)
-        assert found["offsets of a group"]["result"] == "ok"
+        assert found["offsets of a group"]["verdict"] == "ok"
         with kafka.fault(api="OffsetFetch", action=Error("INVALID_GROUP_ID")):
             code, found = doctor(capsys, kafka.bootstrap_servers, *words)
         assert code == ExitCode.PROBLEM_FOUND
@@ -168,14 +168,14 @@ def test_missing_rights_are_named_with_the_command_that_grants_them(
     code, found = examined(capsys, scene)
     assert code == ExitCode.PROBLEM_FOUND
     finding = found[f"rights: {role}"]
-    assert finding["result"] == "problem"
+    assert finding["verdict"] == "problem"
     for right in roles.ROLES[role]:
         assert f"{right.operation.name} on the {right.kind}" in finding["found"]
         assert f"--operation {right.operation.name}" in finding["remedy"]
     scene.grant(roles.ROLES[role])
     assert found.keys() >= {f"rights: {role}"}
     _, found = examined(capsys, scene)
-    assert found[f"rights: {role}"]["result"] in ("ok", "note"), found
+    assert found[f"rights: {role}"]["verdict"] in ("ok", "note"), found
     assert "lacks the optional" in found[f"rights: {role}"]["found"] or role not in roles.OPTIONAL
 
 
@@ -257,7 +257,7 @@ def test_verification_that_is_off_is_reported_although_the_sink_does_not_need_it
         code, found = doctor(capsys, kafka.bootstrap_servers)
     assert code == ExitCode.DONE
     finding = found["verification of transactions"]
-    assert finding["result"] == "warning"
+    assert finding["verdict"] == "warning"
     assert "broker 1 has transaction.partition.verification.enable=false" in finding["found"]
     assert "set transaction.partition.verification.enable=true" in finding["remedy"].lower()
 
@@ -278,13 +278,13 @@ def test_level_of_transactions_gets_advice_that_can_help(
         limit(monkeypatch, END_TXN, newest_end_txn)
         _, found = doctor(capsys, kafka.bootstrap_servers)
     finding = found["transaction protocol"]
-    assert finding["result"] == "note"
+    assert finding["verdict"] == "note"
     assert finding["found"].startswith(f"transaction.version {version}")
     assert advice in finding["remedy"]
 
 
 @pytest.mark.parametrize(
-    ("retention_ms", "words", "result", "text"),
+    ("retention_ms", "words", "verdict", "text"),
     [
         ("-1", (), "ok", "keeps all records"),
         ("60000", (), "problem", "decisions can be deleted"),
@@ -292,14 +292,14 @@ def test_level_of_transactions_gets_advice_that_can_help(
     ],
 )
 def test_decision_topic_without_compaction_is_judged_as_the_sink_does(
-    capsys: pytest.CaptureFixture[str], retention_ms: str, words: Sequence[str], result: str, text: str
+    capsys: pytest.CaptureFixture[str], retention_ms: str, words: Sequence[str], verdict: str, text: str
 ) -> None:
     with broken({}) as kafka:
         kafka.create_topic("eos-kafka-decisions", 8, {"cleanup.policy": "delete", "retention.ms": retention_ms})
         _, found = doctor(capsys, kafka.bootstrap_servers, *words)
     finding = found["decision topic eos-kafka-decisions"]
-    assert (finding["result"], text in finding["found"]) == (result, True), finding
-    assert result == "ok" or "retention.ms" in finding["remedy"]
+    assert (finding["verdict"], text in finding["found"]) == (verdict, True), finding
+    assert verdict == "ok" or "retention.ms" in finding["remedy"]
 
 
 def test_address_without_broker_is_a_warning_beside_one_that_works(capsys: pytest.CaptureFixture[str]) -> None:
@@ -323,7 +323,7 @@ def test_broker_that_is_offline_is_found_at_its_advertised_address(capsys: pytes
     with broken({"advertised.listeners": f"PLAINTEXT://127.0.0.1:{free}"}, port=port):
         code, found = doctor(capsys, f"127.0.0.1:{port}", *QUICK)
     assert code == ExitCode.PROBLEM_FOUND
-    assert found["broker 1"]["result"] == "problem"
+    assert found["broker 1"]["verdict"] == "problem"
     assert f"no response at its advertised address 127.0.0.1:{free}" in found["broker 1"]["found"]
     assert "advertised.listeners" in found["broker 1"]["remedy"]
 
@@ -373,8 +373,8 @@ def test_csv_has_a_row_for_each_finding_and_colors_are_for_tables(capsys: pytest
         words = ["doctor", "--bootstrap-server", kafka.bootstrap_servers, "--read-only", "--color", "always"]
         code = main([*words, "--output", "csv"])
         rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out, newline="")))
-        assert {*rows[0]} == {"check", "result", "found", "remedy"}
-        assert ("problem" in {row["result"] for row in rows}) == (code == ExitCode.PROBLEM_FOUND)
+        assert {*rows[0]} == {"check", "verdict", "found", "remedy"}
+        assert ("problem" in {row["verdict"] for row in rows}) == (code == ExitCode.PROBLEM_FOUND)
         assert main(words) == code
         shown = capsys.readouterr().out
         assert "\x1b[32mok     \x1b[0m  " in shown
@@ -386,5 +386,5 @@ def test_clock_difference_is_a_warning(capsys: pytest.CaptureFixture[str]) -> No
         kafka.create_topic("eos-kafka-decisions", 8, {"cleanup.policy": "compact", "segment.ms": "60000"})
         kafka.clock.advance(seconds=60)
         _, found = doctor(capsys, kafka.bootstrap_servers)
-    assert found["clock difference"]["result"] == "warning"
+    assert found["clock difference"]["verdict"] == "warning"
     assert "ahead of this machine's" in found["clock difference"]["found"]

@@ -91,7 +91,7 @@ def test_every_view_has_the_same_words(
     commands = OperatorCommands.of(client.options)
     main(["doctor", "--topic", topic, "--read-only", "--bootstrap-server", address, "--output", "json"])
     doctor = [each for each in json.loads(capsys.readouterr().out) if each["check"] == f"readers of {topic}"]
-    assert {each["result"] for each in doctor} == {"problem"}
+    assert {each["verdict"] for each in doctor} == {"problem"}
     for finding in find_open(client, [TopicPartition(topic, number) for number in (HANGS, FORGOTTEN)]):
         place = finding.transaction.topic_partition
         words = finding.sentence(commands, time.time_ns() // 1_000_000)
