@@ -232,15 +232,16 @@ def _size(topic: TopicMetadata) -> str:
 
 def _replicas(check: str, topic: TopicMetadata, config: Mapping[str, str | None]) -> Finding | None:
     """Report partitions that take no records now, or else those of which a replica is behind or away."""
-    needed = int(config.get(MIN_INSYNC) or 1)
+    needed = config.get(MIN_INSYNC)
     in_order = [each for _, each in sorted(topic.partitions.items())]
     stuck = [
         each.partition
         for each in in_order
-        if each.leader < 0 or len(each.in_sync_replicas) < min(needed, len(each.replicas))
+        if each.leader < 0 or len(each.in_sync_replicas) < min(int(needed or 1), len(each.replicas))
     ]
     if stuck:
-        why = f"no leader, or fewer replicas in sync than min.insync.replicas={needed}"
+        # Without the right to describe the topic's settings, only a missing leader is known.
+        why = "no leader" + (f", or fewer replicas in sync than min.insync.replicas={needed}" if needed else "")
         found = f"{_size(topic)}; partitions {_numbers(stuck)} take no records and no markers: {why}"
         return Finding(check, CheckResult.PROBLEM, found, "Start the brokers that are away")
     lagging = [each.partition for each in in_order if set(each.in_sync_replicas) < set(each.replicas)]
@@ -251,7 +252,8 @@ def _replicas(check: str, topic: TopicMetadata, config: Mapping[str, str | None]
 
 
 def _numbers(partitions: Sequence[int]) -> str:
-    return ", ".join(map(str, partitions[:_MOST_SHOWN]))
+    others = len(partitions) - _MOST_SHOWN
+    return ", ".join(map(str, partitions[:_MOST_SHOWN])) + (f" and {counted(others, 'other')}" if others > 0 else "")
 
 
 def _readers(client: KafkaClient, examined: rights.Examination, knowledge: _Knowledge) -> Iterator[Finding]:

@@ -39,6 +39,7 @@ def doctor(capsys: pytest.CaptureFixture[str], address: str, *words: str) -> tup
     code = main(["doctor", "--bootstrap-server", address, "--output", "json", *words])
     found = json.loads(capsys.readouterr().out)
     assert {each["verdict"] for each in found} <= SEVERAL
+    assert all(each.keys() == {"check", "verdict", "found", "remedy"} for each in found)
     return code, {each["check"]: each for each in found}
 
 
@@ -237,6 +238,13 @@ def test_topic_that_takes_no_records_now_is_a_problem(min_insync: str, in_sync: 
         assert found is not None and found.verdict is CheckResult.WARNING
     else:
         assert found is None
+
+
+def test_topic_whose_settings_are_not_known_lacks_a_leader_and_the_rest_is_counted() -> None:
+    partitions = {each: PartitionMetadata(each, -1, 0, 0, (1, 2), (1,)) for each in range(12)}
+    found = _replicas("orders", TopicMetadata("orders", None, False, 0, partitions), {})
+    assert found is not None
+    assert found.found.endswith("8, 9 and 2 others take no records and no markers: no leader")
 
 
 @pytest.mark.parametrize("topic", ["lines", "eos-kafka-decisions"])
