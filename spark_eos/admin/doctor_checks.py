@@ -245,10 +245,8 @@ def _replicas(check: str, topic: TopicMetadata, config: Mapping[str, str | None]
         found = f"{_size(topic)}; partitions {_numbers(stuck)} take no records and no markers: {why}"
         return Finding(check, CheckResult.PROBLEM, found, "Start the brokers that are away")
     lagging = [each.partition for each in in_order if set(each.in_sync_replicas) < set(each.replicas)]
-    if lagging:
-        found = f"{_size(topic)}; replicas of partitions {_numbers(lagging)} are not in sync"
-        return Finding(check, CheckResult.WARNING, found)
-    return None
+    found = f"{_size(topic)}; replicas of partitions {_numbers(lagging)} are not in sync"
+    return Finding(check, CheckResult.WARNING, found) if lagging else None
 
 
 def _numbers(partitions: Sequence[int]) -> str:
