@@ -101,8 +101,9 @@ def sweep_at_the_end(options: SinkOptions) -> None:
 def _hand_over(call: Callable[[], None]) -> None:
     """Make a call in a separate process, now; raises if none can be started, or if it would not make the call."""
     refuse_replaced()
-    # A pipeline of the user waits until all have closed the standard error that the user's own process has.
-    detached = DetachedProcess(is_silent=is_users_process())
+    # A pipeline of the user waits until all have closed the standard error that the user's own process has. Over Spark
+    # Connect that process knows no folder.
+    detached = DetachedProcess(is_silent=is_users_process() or driver_folder() is None)
     detached.hand_over(call)
     detached.close()
 

@@ -76,6 +76,29 @@ def die(*calls: str) -> None:
     assert process.returncode < 0
 
 
+SWEEPING = """
+import os, signal
+from pathlib import Path
+from spark_eos.options.sink import sink_options
+from spark_eos.sink.abort_sweep import keep_sweeping
+keep_sweeping(sink_options({"topic": "t", "kafka.bootstrap.servers": "127.0.0.1:1"}), "incarnation", 0)
+child = int(Path(f"/proc/self/task/{os.getpid()}/children").read_text())
+print(os.readlink(f"/proc/{child}/fd/2"))
+os.kill(child, signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(("folder", "is_silent"), [("blockmgr-1", False), ("of-no-driver", True)])
+def test_only_what_spark_has_started_shares_its_standard_error(tmp_path: Path, folder: str, is_silent: bool) -> None:
+    """A pipeline of a client of Spark Connect would wait for the sweep."""
+    (tmp_path / folder).mkdir()
+    process = subprocess.run(
+        [sys.executable, "-c", SWEEPING],
+        cwd=ROOT, env=os.environ | {"SPARK_LOCAL_DIRS": str(tmp_path / folder)}, capture_output=True, timeout=60,
+    )  # fmt: skip
+    assert (process.stdout == b"/dev/null\n") is is_silent and process.returncode == 0, process
+
+
 def test_final_request_is_sent_when_a_process_is_killed(tmp_path: Path) -> None:
     first, last = tmp_path / "first", tmp_path / "last"
     die(str(first), "", str(last))
