@@ -19,7 +19,7 @@ from tests.support.broker_core.moves_world import (
     protocols,
     waiting_fetch,
 )
-from tests.support.broker_core.requests import plain_commit
+from tests.support.broker_core.requests import plain_commit, produced, transactional
 from tests.support.messages import SAFE, creation, levels_request
 
 E = ErrorCode
@@ -36,9 +36,13 @@ def stale_world(protocol: int, **options: int) -> MovesWorld:
     return world
 
 
-def part(world: MovesWorld) -> None:
+def cut(world: MovesWorld) -> None:
     addresses: dict[int, Address] = dict(world.cluster.controller.addresses)
     cut_off(world.cluster, STALE, {"PLAINTEXT": addresses}, MemoryStorage())
+
+
+def part(world: MovesWorld) -> None:
+    cut(world)
     world.cluster.settle(world.cluster.now_ms)
 
 
@@ -126,6 +130,15 @@ def test_transaction_prepared_on_a_stale_broker_stays_prepared(monkeypatch: pyte
     world.cluster.advance(world.cluster.now_ms + 1_000)
     assert (world.state(STALE), world.state(OTHER)) == ("PrepareCommit", "CompleteCommit")
     assert world.outcome(P0)[0]
+
+
+def test_batch_that_waits_for_its_transaction_is_refused_after_the_cut() -> None:
+    world = stale_world(V2)
+    assert world.init() is E.NONE
+    # It runs when the coordinator's record is durable, before the batch is appended.
+    world.cluster.brokers[STALE].sync_queue.put(lambda _now_ms: cut(world))
+    answer = produced(world.clients[STALE], transactional(world.identity), transactional_id="id", version=12)
+    assert answer.error_code == E.REQUEST_TIMED_OUT
 
 
 def test_delayed_fetch_on_a_stale_broker_sees_no_new_records() -> None:
