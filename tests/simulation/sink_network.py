@@ -16,7 +16,8 @@ from spark_eos import failpoints
 from spark_eos.client.transport import translate
 from spark_eos.errors import UnansweredError as SinkUnansweredError
 from spark_eos.options.client import ClientOptions
-from spark_eos.runtime import ProcessState, Runtime
+from spark_eos.runtime import ProcessState, Runtime, shared_state
+from spark_eos.sink.driver.committer import ComparedNames
 from tests.simulation.client import Exchange, UnansweredError, Wire
 from tests.simulation.fibers import Fiber
 from tests.support.simulated.clock import START_MS
@@ -268,6 +269,8 @@ class SinkProcesses:
     def __init__(self, world: "World") -> None:
         self._runtime = simulated_runtime(world)
         self._states: dict[int, ProcessState] = {}
+        # The threads of a process share this part, and the worlds of this one have the same names.
+        shared_state()._parts.pop(ComparedNames, None)
 
     @property
     def current(self) -> ProcessState:
