@@ -9,7 +9,7 @@ from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
 
 from broker_core.errors import ErrorCode
 from spark_eos.client.coordinator_requests import RESENT
-from spark_eos.client.error_table import Api, classify, failure
+from spark_eos.client.error_table import Api, classify, explained, failure
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.response_reader import asked_part
 from spark_eos.errors import EosKafkaError, UnansweredError
@@ -88,7 +88,11 @@ def describe_topic_config(client: KafkaClient, topic: str, *, timeout_ms: float 
         if result.error_code == ErrorCode.NONE:
             return {each.name: each.value for each in result.configs}
         detail = result.error_message or ""
-        trouble = failure(Api.DESCRIBE_CONFIGS, result.error_code, f"topic '{topic}'", detail=detail)
         if classify(Api.DESCRIBE_CONFIGS, result.error_code) not in RESENT:
-            break
+            raise failure(Api.DESCRIBE_CONFIGS, result.error_code, f"topic '{topic}'", detail=detail)
+        trouble = UnansweredError(
+            f"DescribeConfigs for topic '{topic}' did not complete in time",
+            checked=f"Last response: {explained(Api.DESCRIBE_CONFIGS, result.error_code)} {detail}".strip(),
+            error_code=result.error_code,
+        )
     raise trouble

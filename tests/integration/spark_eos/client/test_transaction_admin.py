@@ -20,6 +20,7 @@ from spark_eos.errors import (
     EosKafkaError,
     TopicError,
     UnansweredError,
+    UnreachableError,
     UnsupportedError,
 )
 from spark_eos.options.client import ClientOptions
@@ -76,7 +77,7 @@ def test_marker_that_was_not_written_is_sent_again(
     assert markers(kafka) == ["COMMIT" if commit else "ABORT"]
 
 
-@pytest.mark.parametrize(
+READS = pytest.mark.parametrize(
     ("api", "read"),
     [
         ("FindCoordinator", lambda client: client.find_coordinator(CoordinatorType.TRANSACTION, "id")),
@@ -86,12 +87,29 @@ def test_marker_that_was_not_written_is_sent_again(
         ("DescribeConfigs", lambda client: describe_topic_config(client, "t")),
     ],
 )
+
+
+@READS
 def test_read_that_failed_inside_the_broker_is_made_again(
     kafka: EmbeddedBroker, embedded: KafkaClient, api: str, read: Callable[[KafkaClient], object]
 ) -> None:
     with kafka.fault(api=api, action=Error("UNKNOWN_SERVER_ERROR"), times=2) as fault:
         read(embedded)
     assert fault.hits == 2
+
+
+@READS
+def test_read_that_fails_inside_the_broker_for_too_long_has_no_response(
+    kafka: EmbeddedBroker, api: str, read: Callable[[KafkaClient], object]
+) -> None:
+    """A running query goes on then where it only looks whether its cluster has changed."""
+    options = ClientOptions(tuple(kafka.bootstrap_servers.split(",")), api_timeout_ms=500)
+    with (
+        kafka.fault(api=api, action=Error("UNKNOWN_SERVER_ERROR")),
+        KafkaClient(options) as client,
+        pytest.raises((UnansweredError, UnreachableError), match="UNKNOWN_SERVER_ERROR"),
+    ):
+        read(client)
 
 
 def test_marker_is_sent_to_the_new_leader(kafka: EmbeddedBroker, embedded: KafkaClient) -> None:
