@@ -8,7 +8,7 @@ partition without a replica that runs has no leader.
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from broker_core.broker.endpoints import Address
@@ -66,6 +66,9 @@ class BrokerPart(Protocol):
 
 
 logger = logging.getLogger(__name__)
+
+# Kafka's controller refuses an operation with more: one for a new topic, and for each of its partitions and settings.
+MOST_RECORDS: Final = 10_000
 
 
 class ControlledBroker(Protocol):
@@ -174,16 +177,17 @@ class Controller:
         if name in INTERNAL_TOPICS:
             count = internal_partition_count(self.config, name)
             return self.create_topic(name, count, internal_topic_config(self.config, name))
-        if self.default_replication_factor > len(self.broker_ids):
+        count, factor, brokers = self.config.num_partitions, self.default_replication_factor, len(self.broker_ids)
+        problem = None
+        if factor > brokers:
+            problem = f"default.replication.factor={factor}, and there are {brokers} brokers"
+        elif count >= MOST_RECORDS:
+            problem = f"num.partitions={count}: a topic is created with {MOST_RECORDS - 1} at most"
+        if problem is not None:
             # As in Kafka, which sends the creation on and does not wait for its answer.
-            logger.warning(
-                "topic %s is not created: default.replication.factor=%d, and there are %d brokers",
-                name,
-                self.default_replication_factor,
-                len(self.broker_ids),
-            )
+            logger.warning("topic %s is not created: %s", name, problem)
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
-        return self.create_topic(name, self.config.num_partitions)
+        return self.create_topic(name, count)
 
     def add_partitions(self, name: str, count: int, replicas: Sequence[Sequence[int]] | None = None) -> None:
         """Increase the number of a topic's partitions to `count`; `replicas` are the replicas of the new ones."""

@@ -5,12 +5,12 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from broker_core.broker.controller import MOST_RECORDS
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
 from broker_core.testing.snapshots import Snapshot
 from broker_core.types import check_whole
 
-# As in Apache Kafka, where a request creates the topic and its partitions by 10,000 records at most.
-MOST_PARTITIONS: Final = 9_999
+MOST_PARTITIONS: Final = MOST_RECORDS - 1
 _WHOLE: Final = ("brokers", "requests_kept", "port")
 # Each with the types that it may have besides None, and what is expected.
 _EXPECTED: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {

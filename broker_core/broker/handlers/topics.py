@@ -8,7 +8,7 @@ from uuid import UUID
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, refusal, require
-from broker_core.broker.controller import Controller
+from broker_core.broker.controller import MOST_RECORDS, Controller
 from broker_core.broker.limits import Throttled
 from broker_core.broker.partitions import replica_problem
 from broker_core.broker.request_context import ApiCall, RequestContext
@@ -26,9 +26,6 @@ _DEFAULT_SOURCE = 5
 # The first versions whose clients know THROTTLING_QUOTA_EXCEEDED.
 _STRICT_CREATION, _STRICT_ADDITION, _STRICT_DELETION = 6, 3, 5
 _TOPIC_SOURCE = 1
-# Kafka's controller refuses a request with more partitions, and one with more records: one for each topic, partition
-# and setting.
-_MOST = 10_000
 _TOO_MANY = "Excessively large number of {}partitions per request."
 _TOO_LARGE = "Unable to perform excessively large batch operation."
 _UNEXPLAINED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -69,11 +66,11 @@ def _forbidden(context: RequestContext, name: str) -> bool:
 def _excess(context: RequestContext, topics: Sequence[_NewTopic]) -> str:
     """Return why the topics are too large for one request, which then fails as a whole; empty if they are not."""
     partitions = sum(len(each.assignments) or max(_wanted_count(context, each), 0) for each in topics)
-    if partitions > _MOST:
+    if partitions > MOST_RECORDS:
         return _TOO_MANY.format("")
     # The plans, which take time, matter only near the limit.
-    is_near = partitions + sum(1 + len(each.configs or ()) for each in topics) > _MOST
-    return _TOO_LARGE if is_near and sum(_records(context, each) for each in topics) > _MOST else ""
+    is_near = partitions + sum(1 + len(each.configs or ()) for each in topics) > MOST_RECORDS
+    return _TOO_LARGE if is_near and sum(_records(context, each) for each in topics) > MOST_RECORDS else ""
 
 
 def _wanted_count(context: RequestContext, wanted: _NewTopic) -> int:
@@ -295,7 +292,7 @@ def create_partitions(context: ApiCall[m.CreatePartitionsRequest]) -> m.CreatePa
     result = m.CreatePartitionsResponse.CreatePartitionsTopicResult
     named = Counter(topic.name for topic in context.body.topics)
     unique = [wanted for wanted in context.body.topics if named[wanted.name] == 1]
-    if context.body.timeout_ms > 0 and sum(_added(context, wanted) for wanted in unique) > _MOST:
+    if context.body.timeout_ms > 0 and sum(_added(context, wanted) for wanted in unique) > MOST_RECORDS:
         code, excess = ErrorCode.POLICY_VIOLATION, _TOO_MANY.format("additional ")
         form = partial(result, error_code=code, error_message=excess)
         return m.CreatePartitionsResponse(results=[form(name=wanted.name) for wanted in context.body.topics])

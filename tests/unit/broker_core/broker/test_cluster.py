@@ -11,6 +11,7 @@ from broker_core.errors import ErrorCode
 from broker_core.installed import parts
 from broker_core.records.header import iter_headers
 from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition
+from broker_core.wire import messages as m
 from tests.support.broker_core.requests import (
     TOPIC,
     end_transaction,
@@ -36,6 +37,17 @@ def test_each_declared_api_is_served_and_no_key_is_declared_twice():
     modules = [import_module(f"{handlers.__name__}.{each.name}") for each in iter_modules(handlers.__path__)]
     declared = [api.served.key for module in (*modules, *parts("apis")) for api in getattr(module, "APIS", ())]
     assert sorted(declared) == sorted(SERVED)
+
+
+# Rule J.5/12.
+@pytest.mark.parametrize(("partitions", "error"), [("9999", 0), ("10000", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)])
+def test_topic_that_is_created_by_its_use_has_a_limit_too(partitions, error, caplog):
+    client = DirectClient(direct_cluster(settings={"num.partitions": partitions}))
+    topics = [m.MetadataRequest.MetadataRequestTopic(name="new")]
+    [topic] = client.ask(m.MetadataRequest(topics=topics, allow_auto_topic_creation=True), 9).topics
+    assert topic.error_code == error
+    message = "topic new is not created: num.partitions=10000: a topic is created with 9999 at most"
+    assert [each.message for each in caplog.records if "not created" in each.message] == [message] * bool(error)
 
 
 def test_acknowledged_record_survives_a_crash(client, storage):
