@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from spark_eos import progress_listener
 from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS, ProcessMetrics
 from spark_eos.metrics_export.sender import MetricsSender
 from spark_eos.metrics_export.store import MicroBatchNumbers, numbers_in, offsets_digest
@@ -82,9 +83,10 @@ def test_progress_is_reported_without_a_port_and_warned_of_once(caplog: pytest.L
 class OfALateDriver(ProgressListener):
     """Meets a driver whose port opens after some refused connections."""
 
-    refused = 2
+    refused, looks = 2, 0
 
     def _fetch(self, progress: Mapping[str, Any], ends: list[str]) -> MicroBatchNumbers:
+        self.looks += 1
         if self.refused:
             self.refused -= 1
             raise ConnectionRefusedError
@@ -96,3 +98,14 @@ def test_first_event_waits_for_a_port_that_opens_with_the_first_numbers(caplog: 
     OfALateDriver(reported.append, free_port()).onQueryProgress(event(0, {}))
     assert reported[0]["eosKafka"]["sinks"] == [{"sink": "a", "records": 3}]
     assert not caplog.text
+
+
+def test_later_events_do_not_wait_for_a_port_that_did_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_listener, "_PATIENCE_SECONDS", 0.01)
+    listener = OfALateDriver(lambda _: None, free_port())
+    listener.refused = 1_000
+    looks = []
+    for batch in range(3):
+        listener.onQueryProgress(event(batch, {}))
+        looks.append(listener.looks)
+    assert looks[2] - looks[1] == looks[1] - looks[0] == 1

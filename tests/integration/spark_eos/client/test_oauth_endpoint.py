@@ -17,8 +17,9 @@ import trustme
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from spark_eos.client.oauth_endpoint import Token, fetch_token
-from spark_eos.client.oauth_tokens import SharedToken, SharedTokenProvider, shared_token
+from spark_eos.client.oauth_tokens import SharedToken, SharedTokenProvider, shared_token, token_provider
 from spark_eos.errors import AuthenticationError
+from spark_eos.options.client import ClientOptions
 from spark_eos.options.key_stores import OF_JAAS, KeyStores
 from spark_eos.options.oauth import JWT_BEARER, AssertionOptions, EndpointOptions, OAuthOptions, RefreshOptions
 from spark_eos.runtime import REAL, Runtime
@@ -420,3 +421,6 @@ def test_equal_options_share_a_token_and_others_do_not(endpoint: EndpointOptions
     assert shared_token(OAuthOptions(endpoint=replace(endpoint, scope="other")), REAL) is not shared_token(
         options, REAL
     )
+    one, other = (token_provider(ClientOptions(("h:1",), sasl_oauth=options), REAL) for _ in range(2))
+    assert isinstance(one, SharedTokenProvider) and isinstance(other, SharedTokenProvider)
+    assert one._shared is other._shared, "clients share it, too"

@@ -269,9 +269,12 @@ def test_new_leader_is_queried_about_the_old_epoch_between_micro_batches(end: in
     looks = [(0, 1, 4, 10), (10, 1, 5, 30)]
     if end < 10:
         with pytest.raises(
-            DataLossError, match=r"LOG_TRUNCATED.*t-0 was read up to offset 10, but leader epoch 4 ends at offset 9"
-        ):
+            DataLossError,
+            match=r"t-0 was read up to offset 10, but leader epoch 4 ends at offset 9 .* to offset 9 were not read",
+        ) as caught:
             watch(table, *looks)
+        assert "LOG_TRUNCATED" in str(caught.value)
+        assert "continue where the logs part, set the source option 'failOnDataLoss' to 'false'" in str(caught.value)
     else:
         watch(table, *looks)
     assert table.asked == {TP: 4}
