@@ -13,8 +13,6 @@ from broker_core.types import address_text
 from spark_eos.metrics_export.store import MicroBatchNumbers, fetch_numbers, offsets_digest
 
 logger: Final = logging.getLogger(__name__)
-# The sink's numbers arrive after the commit, on their own way.
-_PATIENCE_SECONDS: Final = 0.5
 _PAUSE_SECONDS: Final = 0.05
 
 
@@ -36,6 +34,9 @@ class ProgressListener(StreamingQueryListener):
     >>> spark.streams.addListener(listener)
     >>> spark.streams.removeListener(listener)
     """
+
+    # The sink's numbers arrive after the commit, on their own way.
+    _patience_seconds = 0.5
 
     def __init__(self, report: Callable[[dict[str, Any]], object], port: int, host: str = "127.0.0.1") -> None:
         self._report = report
@@ -63,7 +64,7 @@ class ProgressListener(StreamingQueryListener):
 
     def _numbers(self, progress: Mapping[str, Any], ends: list[str]) -> MicroBatchNumbers:
         """Return the numbers, and wait a little for a sink that has had rows."""
-        until = time.monotonic() + _PATIENCE_SECONDS
+        until = time.monotonic() + self._patience_seconds
         while True:
             is_over = time.monotonic() > until
             try:

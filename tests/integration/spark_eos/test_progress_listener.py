@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from spark_eos import progress_listener
 from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS, ProcessMetrics
 from spark_eos.metrics_export.sender import MetricsSender
 from spark_eos.metrics_export.store import MicroBatchNumbers, numbers_in, offsets_digest
@@ -100,10 +99,9 @@ def test_first_event_waits_for_a_port_that_opens_with_the_first_numbers(caplog: 
     assert not caplog.text
 
 
-def test_later_events_do_not_wait_for_a_port_that_did_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_listener, "_PATIENCE_SECONDS", 0.01)
+def test_later_events_do_not_wait_for_a_port_that_did_not_open() -> None:
     listener = OfALateDriver(lambda _: None, free_port())
-    listener.refused = 1_000
+    listener.refused, listener._patience_seconds = 1_000, 0.01
     looks = []
     for batch in range(3):
         listener.onQueryProgress(event(batch, {}))
