@@ -243,7 +243,7 @@ class Ownership:
             await scan.follow_pointers(used, self.own.log.prefix, self.micro_batch - 1)
             if scan.unexplained_ids(used, self.own.log.prefix):
                 newest = await self._newest_unless_superseded(is_doubted=True)
-                # Another write of the function may have decided in between.
+                # What a broker that lags behind has hidden was read again with it.
                 if newest is None and (ids := scan.unexplained_ids(used, self.own.log.prefix)):
                     query, group = ids[0].query, group_id(ids[0].prefix, ids[0].query)
                     raise gone_error(query, scan.run, group, scan.topic, self.micro_batch, list(map(str, ids)))
