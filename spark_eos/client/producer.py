@@ -408,8 +408,11 @@ class TransactionalProducer:
         checked = f"{counted(queue.attempts, 'attempt')}; the last one failed with: {queue.last_trouble}"
         words, what_to_do = meaning(Api.PRODUCE, code)
         checked += f": {words}" if words else ""
-        remedy = what_to_do if words else "Check the partition's leader and its in-sync replicas"
-        remedy += ". If it takes longer, raise kafka.delivery.timeout.ms"
+        remedy = (
+            f"{what_to_do}. If it takes longer, raise kafka.delivery.timeout.ms"
+            if words
+            else "Check the partition's leader and its in-sync replicas, or raise kafka.delivery.timeout.ms"
+        )
         if queue.unanswered == queue.attempts:
             # A broker closes the connection of a request that is too large, and says why only in its log.
             checked += f". No attempt got a response; the last request had {size_bytes} bytes of records"

@@ -300,7 +300,7 @@ def test_fatal_code_fails_the_transaction_until_the_next_begin(number: int, fami
 @pytest.mark.parametrize(
     ("number", "words"),
     [
-        (5, r"LEADER_NOT_AVAILABLE \(5\)\. Check the partition's leader and its in-sync replicas\. If it"),
+        (5, r"LEADER_NOT_AVAILABLE \(5\)\. Check the partition's leader and its in-sync replicas, or raise"),
         (19, r"NOT_ENOUGH_REPLICAS \(19\): fewer replicas are in sync .* Restart the missing brokers\. If it"),
         (51, r"CONCURRENT_TRANSACTIONS \(51\): an earlier transaction .*min\.insync\.replicas in sync\. If it"),
     ],
