@@ -32,6 +32,8 @@ from spark_eos.sink.protocol.decision_errors import gone_remedy
 KEPT_MS: Final = 30 * 24 * 60 * 60 * 1000
 _OPEN_LIMIT_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.2
+# Writes of a function, of which the topic may have lost the newest decision.
+_MOST_FOLLOWED: Final = 16
 
 
 async def read_decision(
@@ -171,7 +173,10 @@ class DecisionScan:
         """
         self._elsewhere = []
         read = {(each.prefix, each.query): each.rank for each in self._decisions(self._is_write)}
-        for name in sorted({(task.prefix, task.query) for task in used} - {(prefix, self._query)}):
+        others = {(task.prefix, task.query) for task in used} - {(prefix, self._query)}
+        # A function may name a write after its micro-batch. Of what was read, only the newest may be in part.
+        newest_first = sorted(others & read.keys(), key=lambda each: (read[each], each), reverse=True)
+        for name in (*sorted(others - read.keys()), *newest_first[:_MOST_FOLLOWED]):
             group, is_own = naming.group_id(*name), name[1] == self._query
             try:
                 pointers = [read_pointer(*each, f"group {group}") for each in await asks.LastOffsets(group)]

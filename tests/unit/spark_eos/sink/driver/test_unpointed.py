@@ -610,6 +610,24 @@ def test_jobs_whose_ids_begin_with_the_id_of_one_query_are_not_writes_of_it(clus
     assert visible(cluster) == 4
 
 
+def test_names_of_a_week_cost_a_new_one_few_requests(cluster: MemoryCluster, caplog: pytest.LogCaptureFixture) -> None:
+    """A function may name a write after its micro-batch; after a restart each of the names may be an earlier one."""
+    for number in range(100):
+        query = f"{QUERY}/{number}"
+        committer(cluster, "run1", query=query).commit(tasks(cluster, "run1", number, query=query), number)
+        if number == 98:
+            kept = {place: list(log) for place, log in cluster.logs.items() if place.topic == DECISIONS}
+    cluster.calls.clear()
+    query = f"{QUERY}/100"
+    committer(cluster, "run2", query=query).commit(tasks(cluster, "run2", 100, query=query), 100)
+    assert 0 < cluster.calls.count("pointer") < 20
+    assert "knows no decision" not in caplog.text
+    # A name whose only decision the topic has lost is still followed.
+    cluster.logs.update(kept)
+    with pytest.raises(EosKafkaError, match="does not have offset|which does not exist"):
+        committer(cluster, "run3", query=f"{QUERY}/new").commit(tasks(cluster, "run3", 100, query=f"{QUERY}/new"), 100)
+
+
 @pytest.mark.parametrize("query", [QUERY, f"{QUERY}/orders", "report"])
 @pytest.mark.parametrize("completed", [0, 1, 2])
 def test_rerun_with_another_prefix_and_decision_topic_stops(cluster: MemoryCluster, query: str, completed: int) -> None:
