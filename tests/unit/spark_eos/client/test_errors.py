@@ -6,7 +6,17 @@ import pytest
 
 import spark_eos.errors
 from broker_core.errors import ErrorCode
-from spark_eos.client.error_table import DEFAULTS, TABLE, Api, Verdict, classify, code_name, failure, worst_code
+from spark_eos.client.error_table import (
+    DEFAULTS,
+    TABLE,
+    Api,
+    Verdict,
+    classify,
+    code_name,
+    explained,
+    failure,
+    worst_code,
+)
 from spark_eos.errors import (
     AbortableError,
     AuthorizationError,
@@ -178,3 +188,9 @@ def test_one_fatal_code_outweighs_retriable_ones() -> None:
     assert worst_code(Api.TXN_OFFSET_COMMIT, [0, 16, 90, 14]) == 90
     assert worst_code(Api.TXN_OFFSET_COMMIT, [0, 16, 0]) == 16
     assert worst_code(Api.TXN_OFFSET_COMMIT, []) == 0
+
+
+def test_code_is_explained_where_its_name_does_not_say_what_to_do() -> None:
+    assert explained(Api.FIND_COORDINATOR, 15) == code_name(15)
+    said = explained(Api.DESCRIBE_TRANSACTIONS, 14)
+    assert said.startswith(f"{code_name(14)}: the coordinator has not read its partition yet. If that lasts, ")
