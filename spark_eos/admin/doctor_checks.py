@@ -6,7 +6,7 @@ transaction commits an offset and is aborted, so that no reader ever sees anythi
 `{prefix}.preflight`, which the sink's own check before a query uses too.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,11 +14,12 @@ from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, address_text, counted
 from spark_eos.admin import rights
 from spark_eos.admin.doctor_findings import CheckResult, Finding
+from spark_eos.admin.doctor_topics import described, replicas, size_of
 from spark_eos.admin.trial_record import try_aborted_record
 from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import TRANSACTION_FEATURE, TopicMetadata
+from spark_eos.client.metadata import TRANSACTION_FEATURE
 from spark_eos.client.needed_apis import unsupported_apis
 from spark_eos.client.offset_lookup import places_of
 from spark_eos.client.topics import create_topic, describe_topic_config
@@ -28,7 +29,7 @@ from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.runtime import now_ms
-from spark_eos.sink.driver.broker_capabilities import MIN_INSYNC, TIMEOUT_LIMIT, VERIFICATION, BrokerCapabilities
+from spark_eos.sink.driver.broker_capabilities import TIMEOUT_LIMIT, VERIFICATION, BrokerCapabilities
 from spark_eos.sink.driver.decision_topic import (
     creation_error,
     creation_settings,
@@ -47,8 +48,6 @@ from spark_eos.transactions.standstills import ends
 _CLOCK_DIFFERENCE_MS: Final = 5_000
 # A response from the same check.
 _JUST_ASKED_MS: Final = 1_000
-# Of the partitions with one trouble.
-_MOST_SHOWN: Final = 10
 # How the names of a kind of role begin.
 _ROLE_WORDS: Final = {"sink": "sink,", "source": "source,", "operator": "`"}
 
@@ -215,7 +214,7 @@ def _data_topics(client: KafkaClient, examined: rights.Examination, knowledge: _
     for name in examined.topics:
         check = f"topic {name}"
         try:
-            topic = client.require_topics([name], need_leaders=False)[name]
+            topic = described(client, name)
         except EosKafkaError as error:
             yield _failed(check, error)
             continue
@@ -223,35 +222,7 @@ def _data_topics(client: KafkaClient, examined: rights.Examination, knowledge: _
             config = describe_topic_config(client, name)
         except EosKafkaError:
             config = {}
-        yield _replicas(check, topic, config) or Finding(check, CheckResult.OK, _size(topic))
-
-
-def _size(topic: TopicMetadata) -> str:
-    return f"{counted(topic.partition_count, 'partition')}, {counted(replica_count(topic), 'replica')}"
-
-
-def _replicas(check: str, topic: TopicMetadata, config: Mapping[str, str | None]) -> Finding | None:
-    """Report partitions that take no records now, or else those of which a replica is behind or away."""
-    needed = config.get(MIN_INSYNC)
-    in_order = [each for _, each in sorted(topic.partitions.items())]
-    stuck = [
-        each.partition
-        for each in in_order
-        if each.leader < 0 or len(each.in_sync_replicas) < min(int(needed or 1), len(each.replicas))
-    ]
-    if stuck:
-        # Without the right to describe the topic's settings, only a missing leader is known.
-        why = "no leader" + (f", or fewer replicas in sync than min.insync.replicas={needed}" if needed else "")
-        found = f"{_size(topic)}; partitions {_numbers(stuck)} take no records and no markers: {why}"
-        return Finding(check, CheckResult.PROBLEM, found, "Start the brokers that are away")
-    lagging = [each.partition for each in in_order if set(each.in_sync_replicas) < set(each.replicas)]
-    found = f"{_size(topic)}; replicas of partitions {_numbers(lagging)} are not in sync"
-    return Finding(check, CheckResult.WARNING, found) if lagging else None
-
-
-def _numbers(partitions: Sequence[int]) -> str:
-    others = len(partitions) - _MOST_SHOWN
-    return ", ".join(map(str, partitions[:_MOST_SHOWN])) + (f" and {counted(others, 'other')}" if others > 0 else "")
+        yield replicas(check, topic, config) or Finding(check, CheckResult.OK, size_of(topic))
 
 
 def _readers(client: KafkaClient, examined: rights.Examination, knowledge: _Knowledge) -> Iterator[Finding]:
@@ -284,11 +255,11 @@ def _decision_topic(client: KafkaClient, examined: rights.Examination, knowledge
     """Check what the sink checks before a query, without creating anything."""
     name = examined.decision_topic
     check = f"decision topic {name}"
-    described = client.metadata([name]).get(name)
-    if described is None or described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+    known = client.metadata([name]).get(name)
+    if known is None or known.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         yield _missing_decision_topic(client, check, name)
         return
-    described = client.require_topics([name], need_leaders=False, max_age_ms=_JUST_ASKED_MS)[name]
+    decisions = described(client, name)
     knowledge.has_decision_topic = True
     try:
         config = describe_topic_config(client, name)
@@ -306,17 +277,17 @@ def _decision_topic(client: KafkaClient, examined: rights.Examination, knowledge
         except EosKafkaError:
             # The check of the topic itself reports it.
             continue
-        doubts += topic_doubts(name, config, replica_count(described), data)
+        doubts += topic_doubts(name, config, replica_count(decisions), data)
     for doubt in dict.fromkeys(doubts):
         found, _, remedy = doubt.rpartition(". ")
         yield Finding(check, CheckResult.WARNING, found, remedy)
-    if (missing := _replicas(check, described, config)) is not None:
+    if (missing := replicas(check, decisions, config)) is not None:
         yield missing
     elif not doubts:
         policy = config.get("cleanup.policy")
         kept = "compacted" if policy is not None and "compact" in policy else "keeps all records"
         kept = "its cleanup.policy is not reported" if policy is None else kept
-        yield Finding(check, CheckResult.OK, f"{_size(described)}, {kept}")
+        yield Finding(check, CheckResult.OK, f"{size_of(decisions)}, {kept}")
 
 
 def _missing_decision_topic(client: KafkaClient, check: str, name: str) -> Finding:

@@ -13,8 +13,8 @@ from broker_core import EmbeddedBroker, Error
 from spark_eos.admin import doctor as doctor_command
 from spark_eos.admin import rights as roles
 from spark_eos.admin.command import main
-from spark_eos.admin.doctor_checks import _replicas
 from spark_eos.admin.doctor_findings import CheckResult, Finding
+from spark_eos.admin.doctor_topics import replicas
 from spark_eos.admin.output import ExitCode
 from spark_eos.admin.rights import Examination
 from spark_eos.admin.trial_record import fate_of_record, what_it_means
@@ -230,7 +230,7 @@ def test_topic_that_takes_no_records_now_is_a_problem(min_insync: str, in_sync: 
     whole = PartitionMetadata(0, 1, 0, 0, (1, 2), (1, 2))
     partitions = {1: PartitionMetadata(1, leader, 0, 0, (1, 2), in_sync), 0: whole}
     topic = TopicMetadata("orders", None, False, 0, partitions)
-    found = _replicas("orders", topic, {"min.insync.replicas": min_insync})
+    found = replicas("orders", topic, {"min.insync.replicas": min_insync})
     # No more replicas are needed than there are.
     if leader < 0 or len(in_sync) < min(int(min_insync), 2):
         assert found is not None and found.verdict is CheckResult.PROBLEM
@@ -243,7 +243,7 @@ def test_topic_that_takes_no_records_now_is_a_problem(min_insync: str, in_sync: 
 
 def test_topic_whose_settings_are_not_known_lacks_a_leader_and_the_rest_is_counted() -> None:
     partitions = {each: PartitionMetadata(each, -1, 0, 0, (1, 2), (1,)) for each in range(12)}
-    found = _replicas("orders", TopicMetadata("orders", None, False, 0, partitions), {})
+    found = replicas("orders", TopicMetadata("orders", None, False, 0, partitions), {})
     assert found is not None
     assert found.found.endswith("8, 9 and 2 others take no records and no markers: no leader")
 
