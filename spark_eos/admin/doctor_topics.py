@@ -19,7 +19,7 @@ _MOST_SHOWN: Final = 10
 
 
 def described(client: KafkaClient, name: str) -> TopicMetadata:
-    """Describe a topic; that a leader or all replicas are away is believed if a later answer says so, too."""
+    """Describe a topic; that a leader or all replicas are away is believed if a later answer says it, too."""
     topic = client.require_topics([name], need_leaders=False)[name]
     if any(each.leader < 0 or not each.in_sync_replicas for each in topic.partitions.values()):
         with suppress(TopicError, UnansweredError):
