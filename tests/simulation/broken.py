@@ -251,7 +251,7 @@ class Broken(NamedTuple):
 BROKEN: dict[str, Broken] = {
     "aborted list left out": Broken(aborted_list_left_out, 1, Kind.ABORTED_READ),
     "takeover without abort": Broken(takeover_without_abort, 1, Kind.ABORTED_READ),
-    "recovery without marker": Broken(recovery_without_marker, 10, Kind.LOST_WRITE),
+    "recovery without marker": Broken(recovery_without_marker, 23, Kind.LOST_WRITE),
     "dedupe window lost": Broken(dedupe_window_lost, 7, Kind.DUPLICATE),
     "late EndTxn applied to the next transaction under the old protocol": Broken(
         late_end_applied, 337, Kind.ABORTED_READ
