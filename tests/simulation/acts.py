@@ -278,7 +278,7 @@ _READERS_CLUSTERS_ACTS: Final[dict[str, tuple[Callable[[Any], None], str]]] = {
 }
 # Together these are not noticed, or not always, as the guarantees say: only the first one happens.
 _NOT_TOGETHER: Final = (
-    *(("recreate decisions", other) for other in ("forget ids", "prefix")),
+    *(("recreate decisions", other) for other in ("forget ids", "prefix", "older checkpoint")),
     *(("expire decisions", other) for other in ("forget ids", "delete group", "prefix")),
     *(("older cluster", other) for other in ("zombie", "copy")),
     *(("mirror", other) for other in ("zombie", "copy", "older cluster", "older checkpoint", "decision topic")),
