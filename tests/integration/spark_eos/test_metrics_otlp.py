@@ -18,7 +18,7 @@ from spark_eos.metrics import ProcessMetrics
 from spark_eos.metrics_export.sender import MetricsSender
 from spark_eos.options.metrics import MetricsTargets
 from spark_eos.runtime import REAL
-from tests.support.spark_eos.scraping import Driver, driver, free_port
+from tests.support.spark_eos.scraping import Driver, driver, refusing_port
 from tests.support.waiting import wait_until
 
 __all__ = ["driver"]
@@ -108,7 +108,7 @@ def test_collector_that_is_away_is_logged_once_and_stops_nothing(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     sender, metrics = MetricsSender(REAL, driver.identity), ProcessMetrics(PREFIX)
     sender.sides = (metrics,)
-    endpoint = f"http://127.0.0.1:{free_port()}/v1/metrics"
+    endpoint = f"http://127.0.0.1:{refusing_port()}/v1/metrics"
 
     def is_logged() -> bool:
         metrics.add("records_committed")

@@ -13,7 +13,7 @@ from spark_eos.metrics_export.store import MicroBatchNumbers, numbers_in, offset
 from spark_eos.options.metrics import MetricsTargets
 from spark_eos.progress_listener import ProgressListener
 from spark_eos.runtime import REAL
-from tests.support.spark_eos.scraping import Driver, driver, free_port
+from tests.support.spark_eos.scraping import Driver, driver, free_port, refusing_port
 
 __all__ = ["driver"]
 
@@ -60,7 +60,7 @@ def test_numbers_are_merged_by_query_batch_and_end(driver: Driver) -> None:
 
 def test_source_of_another_format_may_have_offsets_that_are_no_json() -> None:
     reported: list[dict[str, Any]] = []
-    ProgressListener(reported.append, free_port()).onQueryProgress(event(1, "shard-7:a"))
+    ProgressListener(reported.append, refusing_port()).onQueryProgress(event(1, "shard-7:a"))
     assert reported[0]["eosKafka"]["sources"] == [None, None]
 
 
@@ -72,7 +72,7 @@ def test_answer_of_another_service_is_refused(body: bytes) -> None:
 
 def test_progress_is_reported_without_a_port_and_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     reported: list[dict[str, Any]] = []
-    listener = ProgressListener(reported.append, free_port())
+    listener = ProgressListener(reported.append, refusing_port())
     for batch in (1, 2):
         listener.onQueryProgress(event(batch, {}))
     assert [each["eosKafka"]["sinks"] for each in reported] == [[], []]
@@ -94,13 +94,13 @@ class OfALateDriver(ProgressListener):
 
 def test_first_event_waits_for_a_port_that_opens_with_the_first_numbers(caplog: pytest.LogCaptureFixture) -> None:
     reported: list[dict[str, Any]] = []
-    OfALateDriver(reported.append, free_port()).onQueryProgress(event(0, {}))
+    OfALateDriver(reported.append, refusing_port()).onQueryProgress(event(0, {}))
     assert reported[0]["eosKafka"]["sinks"] == [{"sink": "a", "records": 3}]
     assert not caplog.text
 
 
 def test_later_events_do_not_wait_for_a_port_that_did_not_open() -> None:
-    listener = OfALateDriver(lambda _: None, free_port())
+    listener = OfALateDriver(lambda _: None, refusing_port())
     listener.refused, listener._patience_seconds = 1_000, 0.01
     looks = []
     for batch in range(3):

@@ -4,6 +4,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 from urllib.request import urlopen
 
 import pytest
@@ -53,6 +54,17 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return int(taken.getsockname()[1])
+
+
+_REFUSING: Final[list[socket.socket]] = []
+
+
+def refusing_port() -> int:
+    """Return a port at which nothing listens, and which no other process gets while this one runs."""
+    held = socket.socket()
+    held.bind(("127.0.0.1", 0))
+    _REFUSING.append(held)
+    return int(held.getsockname()[1])
 
 
 def scraped(port: int | None) -> dict[str, float]:

@@ -24,7 +24,7 @@ from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.errors import UnansweredError
 from spark_eos.options.client import ClientOptions
 from tests.support.spark_eos.client_world import unique
-from tests.support.spark_eos.scraping import free_port
+from tests.support.spark_eos.scraping import refusing_port
 from tests.support.spark_eos.sink_world import World
 from tests.support.waiting import wait_until
 
@@ -247,7 +247,7 @@ def test_timeline_waits_for_a_leader_as_long_as_every_command(
 
 
 def test_closed_port_is_an_error_in_the_words_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--bootstrap-server", f"127.0.0.1:{free_port()}", "--timeout-seconds", "2"]
+    words = ["--bootstrap-server", f"127.0.0.1:{refusing_port()}", "--timeout-seconds", "2"]
     for area in ("decisions list", "transactions list", "watch --count 1", "timeline t --out x"):
         began = time.monotonic()
         assert main([*words, *area.split()]) == ExitCode.FAILED
@@ -259,7 +259,7 @@ def test_closed_port_is_an_error_in_the_words_of_the_command(capsys: pytest.Capt
 
 
 def test_closed_port_is_said_at_once_and_not_only_after_the_timeout() -> None:
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{refusing_port()}"
     words = ["transactions", "list", "--bootstrap-server", address]
     line = [sys.executable, "-m", "spark_eos.admin", *words]
     with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as command:

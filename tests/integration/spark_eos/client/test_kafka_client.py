@@ -23,6 +23,7 @@ from spark_eos.options.client import ClientOptions
 from spark_eos.options.key_stores import KeyStores
 from tests.support.spark_eos import forked_client
 from tests.support.spark_eos.client_world import make_topic, unique
+from tests.support.spark_eos.scraping import refusing_port
 
 
 @contextmanager
@@ -60,7 +61,7 @@ def closed_port() -> str:
 
 
 def test_unreachable_brokers_are_reported_in_time_with_every_address() -> None:
-    first, second = closed_port(), closed_port()
+    first, second = (f"127.0.0.1:{refusing_port()}" for _ in range(2))
     started = time.monotonic()
     with KafkaClient(ClientOptions((first, second))) as client, pytest.raises(UnreachableError) as caught:
         client.connect(1_000)
