@@ -125,8 +125,8 @@ class MicroBatchCommit:
         is_new = newest is None or newest.micro_batch < self.micro_batch
         if prepared and is_new and own.is_query and not own.state.has_decided(own.run):
             await self._check_not_renamed(newest)
-            is_unknown = newest is None and not own.log.scan.namesakes(0)
-            if is_unknown and self.micro_batch and is_first and not own.state.began_query:
+            is_later = self.micro_batch and is_first and not own.state.began_query
+            if is_later and newest is None and not own.log.scan.knows_query:
                 # Only where its earlier ones had no rows, or another format wrote them, is that as it should be.
                 await warn(
                     f"micro-batch {self.micro_batch} of {own.query}: the cluster knows no decision of an earlier one. "

@@ -143,6 +143,16 @@ class DecisionScan:
         since = [each for each in (*found, *self._elsewhere) if each.micro_batch >= micro_batch]
         return sorted(since, key=lambda each: each.rank, reverse=True)
 
+    @property
+    def knows_query(self) -> bool:
+        """Return whether any decision of the Spark query was read or pointed to, whatever its write is called."""
+        return bool(self._names or self._elsewhere)
+
+    @property
+    def _names(self) -> set[str]:
+        keys = [key for _, key in self._kept if self._is_write(key) and naming.is_head_key(key)]
+        return {naming.decision_name(key)[1] for key in keys}
+
     async def used_ids(self, wait_ms: int | None = None) -> Mapping[naming.TaskId, bool]:
         """Return the ids that the query's tasks have used, and which of them have committed.
 
@@ -161,7 +171,7 @@ class DecisionScan:
 
         That is for a write without decisions. Another user's job may have the same name.
         """
-        known = ({each.query for each in self._decisions(self._is_write)} | self._pointed) - {self._query}
+        known = (self._names | self._pointed) - {self._query}
         committed = [task for task, end in used.items() if end and task.query not in known]
         return [task for task in committed if self._is_unique or task.prefix == prefix]
 
