@@ -50,7 +50,8 @@ class MarkerWriter:
         """
         answers = {}
         for topic_partition in sorted(order.partitions):
-            if self.intercept is not None and self._is_intercepted(sender, order, topic_partition, now_ms):
+            intercept = self.intercept
+            if intercept is not None and self._is_intercepted(intercept, sender, order, topic_partition, now_ms):
                 continue
             if sender.broker_id not in self.running:
                 # A fault has stopped the coordinator during delivery; its successor starts again.
@@ -58,7 +59,14 @@ class MarkerWriter:
             answers[topic_partition] = self._write(order, topic_partition, now_ms)
         self.sync_queue.put(partial(sender.transactions.completion.answered, order, answers))
 
-    def _is_intercepted(self, sender: Broker, order: MarkerOrder, topic_partition: TopicPartition, now_ms: int) -> bool:
+    def _is_intercepted(
+        self,
+        intercept: InterceptMarker,
+        sender: Broker,
+        order: MarkerOrder,
+        topic_partition: TopicPartition,
+        now_ms: int,
+    ) -> bool:
         """Return whether a fault handles this marker; the fault then also answers, now or later."""
 
         def answer(code: ErrorCode) -> None:
@@ -69,7 +77,7 @@ class MarkerWriter:
                 answer(self._write(order, topic_partition, self.now_ms()))
 
         seen = RequestSeen.of_marker(topic_partition, order.transactional_id, sender.broker_id, now_ms)
-        return self.intercept is not None and self.intercept(seen, write, answer, self.sync)
+        return intercept(seen, write, answer, self.sync)
 
     def _write(self, order: MarkerOrder, topic_partition: TopicPartition, now_ms: int) -> ErrorCode:
         leader = self._leader_of(topic_partition)
