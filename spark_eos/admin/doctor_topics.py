@@ -32,7 +32,7 @@ def size_of(topic: TopicMetadata) -> str:
 
 
 def replicas(check: str, topic: TopicMetadata, config: Mapping[str, str | None]) -> Finding | None:
-    """Report partitions that take no records now, or else those of which a replica is behind or away."""
+    """Report partitions that take no records now, or else partitions with a replica behind or away."""
     needed = config.get(MIN_INSYNC)
     in_order = [each for _, each in sorted(topic.partitions.items())]
     stuck = [

@@ -3,7 +3,7 @@
 Spark pickles a batch writer once, to the tasks and to the commit. It creates a streaming writer again for every
 micro-batch and for its commit, so the driver learns the query and the run from the messages, or from what is open under
 the stream's incarnation. A batch write in a `foreachBatch` function is treated as a separate stream, with the name of
-the write after the query id: its tasks find the micro-batch in their local properties, as those of a stream do.
+the write after the query id: its tasks find the micro-batch in their local properties, as a stream's tasks do.
 
 A writer is created in one process, a task runs in a second and a third one commits, so what only one of them needs is
 imported where it is used.

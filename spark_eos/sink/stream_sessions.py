@@ -68,7 +68,7 @@ def refuse_ended_micro_batch(context: "SparkContext", place: Place) -> None:
         raise ClientStateError(
             f"The thread that makes the write {name!r} of query {query} was started in micro-batch "
             f"{place.micro_batch}, which has ended",
-            checked=f"The local properties of the thread, and Spark's executions: that of its {_EXECUTION} has ended",
+            checked=f"The thread's local property {_EXECUTION}, and Spark: the execution with this number has ended",
             remedy="Start a new pyspark.InheritableThread for the write in each micro-batch: a thread that is kept "
             "still belongs to the micro-batch that it was started in",
         )

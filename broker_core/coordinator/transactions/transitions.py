@@ -151,7 +151,7 @@ def fresh_image(producer_id: int, now_ms: int) -> TransactionImage:
 def step_rules(old: TransactionImage, new: TransactionImage) -> dict[str, bool]:
     """Return the rules of a step and whether it follows each (rules A.3, the checks on completing a transition).
 
-    A rule that says nothing of the new state is followed. `stored_rules` has those of the new image alone.
+    A rule that is for other states holds. `stored_rules` has the rules of the new image alone.
     """
     state = new.state
     is_ongoing, is_prepared = state is TransactionState.ONGOING, state in PREPARED

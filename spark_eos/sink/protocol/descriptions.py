@@ -95,7 +95,7 @@ async def describe_since(transactional_id: str, held: ProducerIdentity) -> Descr
 async def abort_described(found: Sequence[Description], wait_ms: int | None = None) -> list[Description]:
     """Abort exactly the transactions that were described; a request that arrives late affects nothing newer.
 
-    Return the transactions that it asked to abort; it leaves out those that `without_leaders` returns.
+    Return the transactions that it asked to abort. It leaves out what `without_leaders` returns.
     """
     waiting = await without_leaders({each.transactional_id: each.topic_partitions for each in found})
     for name, place in waiting.items():

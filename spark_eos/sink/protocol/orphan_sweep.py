@@ -3,10 +3,10 @@
 Spark never reports to the driver an attempt that lost, or a task that died after it prepared. Each such transaction
 pins the last stable offset of its partitions until it times out. No driver can decide three kinds, which are swept:
 
-- those of the sweeper's own run: its only driver is this one, and it decides nothing while it sweeps;
-- those of runs that the newest decision names as superseded: they decide nothing after it, whenever they begin;
-- those of other runs that began before the sweeper's run did, by the clocks of Kafka's coordinators. Spark plans a
-  micro-batch when the one before is committed, so they belong to a micro-batch that is decided by now.
+- transactions of the sweeper's own run: its only driver is this one, and it decides nothing while it sweeps;
+- transactions of runs that the newest decision names as superseded: such runs decide nothing after it;
+- transactions of other runs that began before the sweeper's run did, by the clocks of Kafka's coordinators. Spark plans
+  a micro-batch when the one before is committed, so they belong to a micro-batch that is decided by now.
 
 Where brokers do not list transactions, or not to this principal, only the prepared transactions that the driver drops
 are known. What remains in any case began after this run did, and its run has decided nothing: a task of a driver that

@@ -105,7 +105,7 @@ class ClassicMembers:
             if any(claimed is not None and claimed != actual for claimed, actual in claims):
                 raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the protocol is not that of the JoinGroup")
             is_behind = group.target_epoch.epoch > member.current.member_epoch
-            # A member with partitions to revoke has joined for the new target; the answer has those that it keeps.
+            # A member with partitions to revoke has joined for the new target. The answer has what it keeps.
             if is_behind and member.current.state is not MemberState.UNREVOKED:
                 self._deadlines.expect_join(group.group_id, member, now_ms)
                 raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "a newer assignment is to be joined for")
