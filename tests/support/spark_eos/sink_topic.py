@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 
 READ_DEADLINE_S = 60
 # For readers to go on: one to three seconds if idle, more on a busy machine; transactions would be open for 15 minutes.
-READERS_WAIT_S = 30
+READERS_WAIT_S = 120
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,8 @@ def test_init_without_any_response_ends_at_the_client_deadline() -> None:
 )
 def test_init_without_a_final_response_says_what_the_last_one_means(code: str, words: str) -> None:
     with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
+        # The time is for the answers: the coordinator is known.
+        init_producer_id(client, "driver", transaction_timeout_ms=60_000)
         kafka.fault(api="InitProducerId", action=Error(code))
         with pytest.raises(UnansweredError, match=f"'driver' did not complete in time.*{words}"):
             init_producer_id(client, "driver", transaction_timeout_ms=60_000, timeout_ms=500)
