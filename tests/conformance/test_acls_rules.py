@@ -48,6 +48,7 @@ RULES: list[tuple[str, list[dict[str, Any]], tuple[bool, bool]]] = [
     ("this host", [{"host": HERE}], BOTH),
     ("another host", [{"host": "127.0.0.2"}], NOTHING),
     ("this network", [{"host": "127.0.0.0/8"}], BOTH),
+    ("this network by another address", [{"host": "127.9.9.9/8"}], BOTH),
     ("another network", [{"host": "10.0.0.0/8"}], NOTHING),
     ("a network of the other kind", [{"host": "::/1"}], NOTHING),
     ("all users", [{"who": "User:*"}], BOTH),
@@ -242,8 +243,11 @@ def test_filter_with_unknown_values_matches_nothing(stage: Stage, field: str) ->
 
 @pytest.mark.parametrize("field", ["resource_type_filter", "pattern_type_filter", "operation", "permission_type"])
 def test_unknown_enum_value_closes_the_connection(stage: Stage, field: str) -> None:
-    stage.root.post(m.DescribeAclsRequest(**EVERY_ACL | {field: 0}), 3)
+    filtered = EVERY_ACL | {field: 0}
+    stage.root.post(m.DescribeAclsRequest(**filtered), 3)
     assert stage.root.is_closed_by_peer()
+    stage.client.post(filled(m.DeleteAclsRequest, filters=[filtered]), 3)
+    assert stage.client.is_closed_by_peer()
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

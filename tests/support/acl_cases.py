@@ -289,8 +289,9 @@ def _metadata_with_creation(stage: Stage) -> int:
 
 @case((DESCRIBE, "topic"), answers=(False, True))
 def metadata_of_all_topics(stage: Stage) -> bool:
-    answer = answer_of(stage, 9, m.MetadataRequest, topics=None, allow_auto_topic_creation=False)
-    return stage.topic in {topic.name for topic in answer.topics}
+    # The topic is made before it is looked for.
+    fields = {"topics": None, "allow_auto_topic_creation": False}
+    return stage.topic in {topic.name for topic in answer_of(stage, 9, m.MetadataRequest, **fields).topics}
 
 
 @case((DESCRIBE, "topic"), answers=((29, False), (0, True)))

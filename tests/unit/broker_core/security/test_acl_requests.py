@@ -1,27 +1,18 @@
-"""Requests with and without the necessary rights, and the ACLs themselves: creation, description, deletion, restart."""
+"""What a right prevents beside the answer, and ACLs after a restart; the answers are in `tests/conformance`."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.broker.metadata import ClusterMetadata
-from broker_core.records.control import build_end_txn_marker
-from broker_core.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType, new_acl
+from broker_core.security.acls import Operation, ResourceType, new_acl
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from broker_core.wire import messages as m
 from tests.support.broker_core.acl_world import AclWorld
 from tests.support.broker_core.answers import error_codes
-from tests.support.broker_core.requests import (
-    TOPIC,
-    fetch_request,
-    init_producer,
-    of,
-    plain_commit,
-    records,
-    transactional,
-)
-from tests.support.messages import EVERY_ACL, consumer_join, creation, filled, offsets_request
+from tests.support.broker_core.requests import TOPIC, fetch_request, init_producer, plain_commit, records, transactional
+from tests.support.messages import EVERY_ACL, consumer_join, filled, offsets_request
 
 ID, GROUP = "id", "g"
 READ, WRITE, DESCRIBE, CREATE = Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.CREATE
@@ -92,24 +83,6 @@ def test_internal_topics_refuse_clients_with_any_rights(world, name):
     assert produced(world.alice, {name: records()}) == {name: 29}
 
 
-@pytest.mark.parametrize(("transactional_id", "code"), [(None, 53), (ID, 87)])
-def test_a_producer_cannot_write_a_marker(world, transactional_id, code):
-    identity = init_producer(world.root)
-    marker = build_end_txn_marker(commit=True, coordinator_epoch=0, timestamp_ms=1000, **of(identity))
-    # A marker has the transactional flag, so the request needs a transactional id first.
-    assert produced(world.root, {TOPIC: marker.data}, transactional_id=transactional_id, version=12) == {TOPIC: code}
-    assert end_offset(world) == 0
-
-
-def test_idempotent_producer_needs_a_topic_write_or_the_cluster_right(world):
-    assert init_producer(world.alice, None).error_code == 31
-    world.grant(WRITE, ON_TOPIC, "any", pattern=PatternType.PREFIXED)
-    assert init_producer(world.alice, None).error_code == 0
-    world.revoke_all()
-    world.grant(Operation.IDEMPOTENT_WRITE, ON_CLUSTER, CLUSTER_NAME)
-    assert init_producer(world.alice, None).error_code == 0
-
-
 def test_add_partitions_is_all_or_none(world):
     world.grant(WRITE, ON_ID, ID)
     identity = init_producer(world.alice)
@@ -131,126 +104,6 @@ def test_add_partitions_is_all_or_none(world):
         topic.name: topic.results_by_partition[0].partition_error_code for topic in answer.results_by_topic_v3_and_below
     } == {TOPIC: 55, "u": 29, "unheard-of": 29, CONSUMER_OFFSETS_TOPIC: 29}
     assert world.cluster.brokers[1].transactions.images()[ID].partitions == frozenset()
-
-
-# Rights to describe
-
-
-def metadata(client, *names, create=False, operations=False, version=9):
-    answer = client.ask(
-        filled(
-            m.MetadataRequest,
-            topics=[{"name": name} for name in names] if names else None,
-            allow_auto_topic_creation=create,
-            include_topic_authorized_operations=operations,
-        ),
-        version,
-    )
-    return {topic.name: topic for topic in answer.topics}
-
-
-def test_topics_without_describe_right_are_unknown(world):
-    assert metadata(world.alice) == {}
-    world.grant(READ, ON_TOPIC, TOPIC)
-    assert set(metadata(world.alice)) == {TOPIC}
-    assert {name: topic.error_code for name, topic in metadata(world.alice, TOPIC, "u", "unheard-of").items()} == {
-        TOPIC: 0,
-        "u": 29,
-        "unheard-of": 29,
-    }
-
-
-def test_topic_id_without_describe_right_does_not_reveal_the_name(world):
-    topic_id = world.cluster.metadata.topic(TOPIC).topic_id
-    [topic] = world.alice.ask(filled(m.MetadataRequest, topics=[{"name": None, "topic_id": topic_id}]), 12).topics
-    assert (topic.error_code, topic.name, topic.topic_id) == (29, None, topic_id)
-
-
-def test_missing_topic_is_created_only_with_the_create_right(world):
-    world.grant(DESCRIBE, ON_TOPIC, "new")
-    assert metadata(world.alice, "new")["new"].error_code == 3
-    assert metadata(world.alice, "new", create=True)["new"].error_code == 29
-    assert "new" not in world.cluster.metadata.topics
-    world.grant(CREATE, ON_TOPIC, "new")
-    assert metadata(world.alice, "new", create=True)["new"].error_code == 0
-
-
-def bits(*operations):
-    return sum(1 << operation for operation in operations)
-
-
-def test_authorized_topic_operations_are_returned(world):
-    world.grant(Operation.ALTER_CONFIGS, ON_TOPIC, TOPIC)
-    world.grant(Operation.DELETE, ON_TOPIC, TOPIC)
-    found = metadata(world.alice, TOPIC, "u", operations=True)
-    assert set(found[TOPIC].authorized_operations) == {
-        Operation.DELETE,
-        DESCRIBE,
-        Operation.ALTER_CONFIGS,
-        Operation.DESCRIBE_CONFIGS,
-    }
-    assert found["u"].authorized_operations is None
-    assert set(metadata(world.root, TOPIC, operations=True)[TOPIC].authorized_operations) == {3, 4, 5, 6, 7, 8, 10, 11}
-
-
-def test_authorized_cluster_operations_require_describe(world):
-    def returned_operations():
-        answer = world.alice.ask(m.DescribeClusterRequest(include_cluster_authorized_operations=True), 1)
-        return set(answer.authorized_operations)
-
-    world.grant(CREATE, ON_CLUSTER, CLUSTER_NAME)
-    assert returned_operations() == set()
-    world.grant(Operation.ALTER, ON_CLUSTER, CLUSTER_NAME)
-    assert returned_operations() == {CREATE, Operation.ALTER, DESCRIBE}
-
-
-def test_authorized_group_operations_are_returned(world):
-    world.grant(READ, ON_GROUP, GROUP)
-    [classic] = world.alice.ask(m.DescribeGroupsRequest(groups=[GROUP], include_authorized_operations=True), 5).groups
-    assert set(classic.authorized_operations) == {READ, DESCRIBE}
-    assert join(world.alice, names=[])
-    [found] = world.alice.ask(
-        m.ConsumerGroupDescribeRequest(group_ids=["c"], include_authorized_operations=True), 1
-    ).groups
-    assert (found.error_code, found.authorized_operations) == (30, -(2**31))
-    world.grant(READ, ON_GROUP, "c")
-    assert join(world.alice, names=[]).error_code == 0
-    [found] = world.alice.ask(
-        m.ConsumerGroupDescribeRequest(group_ids=["c"], include_authorized_operations=True), 1
-    ).groups
-    assert found.authorized_operations == bits(READ, DESCRIBE)
-
-
-def test_settings_of_a_new_topic_require_describe_configs(world):
-    def create(name, validate_only=False):
-        [topic] = world.alice.ask(creation(name, num_partitions=2, validate_only=validate_only), 7).topics
-        return topic.error_code, topic.topic_config_error_code, topic.num_partitions, bool(topic.configs)
-
-    assert create("new") == (29, 0, -1, False)
-    world.grant(CREATE, ON_TOPIC, "new", pattern=PatternType.PREFIXED)
-    assert create("new", validate_only=True) == (0, 29, -1, False)
-    assert create("new") == (0, 29, -1, False)
-    world.grant(Operation.DESCRIBE_CONFIGS, ON_TOPIC, "newer")
-    assert create("newer") == (0, 0, 2, True)
-
-
-def test_deletion_by_topic_id_names_the_topic_only_with_describe(world):
-    topic_id = world.cluster.metadata.topic(TOPIC).topic_id
-
-    def delete(**topic):
-        [result] = world.alice.ask(filled(m.DeleteTopicsRequest, timeout_ms=1000, topics=[topic]), 6).responses
-        return result.error_code, result.name
-
-    assert delete(name=None, topic_id=topic_id) == (29, None)
-    assert delete(name=TOPIC, topic_id=m.NULL_UUID) == (29, TOPIC)
-    assert delete(name="unheard-of", topic_id=m.NULL_UUID) == (29, "unheard-of")
-    world.grant(DESCRIBE, ON_TOPIC, "*")
-    assert delete(name=None, topic_id=topic_id) == (29, TOPIC)
-    assert delete(name="unheard-of", topic_id=m.NULL_UUID) == (3, "unheard-of")
-    assert delete(name=TOPIC, topic_id=m.NULL_UUID) == (29, TOPIC)
-    assert TOPIC in world.cluster.metadata.topics
-    world.grant(Operation.DELETE, ON_CLUSTER, CLUSTER_NAME)
-    assert delete(name=None, topic_id=topic_id) == (0, TOPIC)
 
 
 def test_error_messages_name_no_topic_requested_by_id(world):
@@ -281,14 +134,6 @@ def join(client, *, names=None, regex=None, member="x", group="c"):
     return client.ask(consumer_join(group, member_id=member, **fields), 1)
 
 
-def test_consumer_may_subscribe_to_topics_it_may_describe(world):
-    assert join(world.alice, names=[TOPIC]).error_code == 30
-    world.grant(READ, ON_GROUP, "c")
-    world.grant(DESCRIBE, ON_TOPIC, TOPIC)
-    assert join(world.alice, names=[TOPIC, "u"]).error_code == 29
-    assert join(world.alice, names=[TOPIC]).error_code == 0
-
-
 def test_regular_expression_matches_topics_the_consumer_may_describe(world):
     def assigned(client, member):
         return {
@@ -301,19 +146,6 @@ def test_regular_expression_matches_topics_the_consumer_may_describe(world):
     topics = world.cluster.metadata.topics
     assert assigned(world.alice, "x") == {topics[TOPIC].topic_id}
     assert assigned(world.root, "y") == {topic.topic_id for topic in topics.values()}
-
-
-def test_group_description_requires_describe_on_all_its_topics(world):
-    assert join(world.root, names=[TOPIC]).error_code == 0
-    world.grant(DESCRIBE, ON_GROUP, "c")
-
-    def described():
-        [group] = world.alice.ask(m.ConsumerGroupDescribeRequest(group_ids=["c"]), 1).groups
-        return group.error_code, len(group.members)
-
-    assert described() == (29, 0)
-    world.grant(DESCRIBE, ON_TOPIC, TOPIC)
-    assert described() == (0, 1)
 
 
 def committed(client, names, version=8):
@@ -345,20 +177,6 @@ def test_offsets_are_authorized_per_topic(world):
     assert committed(world.root, None) == (0, {TOPIC: (0, 7), "u": (0, 7)})
 
 
-def test_group_list_contains_groups_with_describe_right(world):
-    commit(world.root, [TOPIC])
-    join(world.root, names=[TOPIC])
-
-    def listed():
-        return {group.group_id for group in world.alice.ask(m.ListGroupsRequest(), 0).groups}
-
-    assert listed() == set()
-    world.grant(DESCRIBE, ON_GROUP, "c")
-    assert listed() == {"c"}
-    world.grant(DESCRIBE, ON_CLUSTER, CLUSTER_NAME)
-    assert listed() == {"c", GROUP}
-
-
 # Fetch: rights may be removed during a session or a wait
 
 
@@ -383,35 +201,6 @@ def test_records_written_after_the_right_is_removed_are_not_read(world):
     assert (part.error_code, part.records) == (29, b"")
 
 
-def test_topic_existence_requires_describe(world):
-    def code(name):
-        return world.alice.ask(fetch_request(name, {}), 11).responses[0].partitions[0].error_code
-
-    assert code("unheard-of") == 29
-    world.grant(READ, ON_TOPIC, "*")
-    assert code("unheard-of") == 3
-
-
-# Transactions
-
-
-def test_transaction_descriptions_require_describe_on_id_and_topics(world):
-    identity = init_producer(world.root)
-    data = {name: transactional(identity) for name in (TOPIC, "u")}
-    assert set(produced(world.root, data, transactional_id=ID, version=12).values()) == {0}
-
-    def seen():
-        listed = world.alice.ask(m.ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 0)
-        [state] = world.alice.ask(m.DescribeTransactionsRequest(transactional_ids=[ID]), 0).transaction_states
-        return len(listed.transaction_states), state.error_code, {topic.topic for topic in state.topics}
-
-    assert seen() == (0, 53, set())
-    world.grant(DESCRIBE, ON_ID, ID)
-    assert seen() == (1, 0, set())
-    world.grant(READ, ON_TOPIC, "u")
-    assert seen() == (1, 0, {"u"})
-
-
 # ACLs
 
 
@@ -423,38 +212,6 @@ def listed(client, **chosen):
         for found in answer.resources
         for acl in found.acls
     }
-
-
-def test_acls_are_created_described_and_deleted(world):
-    world.grant(READ, ON_TOPIC, "a")
-    world.grant(READ, ON_TOPIC, "a")
-    world.grant(WRITE, ON_TOPIC, "a", pattern=PatternType.PREFIXED, permission=Permission.DENY)
-    world.grant(READ, ON_GROUP, "a", who="User:bob")
-    assert listed(world.root) == {
-        ("a", 3, "User:alice", 3, 3),
-        ("a", 4, "User:alice", 4, 2),
-        ("a", 3, "User:bob", 3, 3),
-    }
-    assert listed(world.root, resource_name_filter="ab", pattern_type_filter=2) == {("a", 4, "User:alice", 4, 2)}
-    answer = world.root.ask(
-        filled(
-            m.DeleteAclsRequest,
-            filters=[
-                EVERY_ACL | {"principal_filter": "User:alice"},
-                EVERY_ACL | {"operation": 4},
-                EVERY_ACL | {"operation": 99},
-                EVERY_ACL | {"principal_filter": "User:carol"},
-            ],
-        ),
-        3,
-    )
-    assert [(each.error_code, len(each.matching_acls)) for each in answer.filter_results] == [
-        (0, 2),
-        (0, 1),
-        (42, 0),
-        (0, 0),
-    ]
-    assert listed(world.root) == {("a", 3, "User:bob", 3, 3)}
 
 
 GOOD = {
@@ -474,31 +231,6 @@ def test_each_of_several_acls_succeeds_or_fails_alone(world):
     assert [result.error_code for result in answer.results] == [0, 42, 42]
     assert answer.results[0].error_message == "", "Apache Kafka answers an empty text, not null"
     assert len(listed(world.root)) == 1
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("resource_type", 1),
-        ("resource_pattern_type", 1),
-        ("resource_pattern_type", 2),
-        ("operation", 1),
-        ("permission_type", 1),
-    ],
-)
-def test_filter_only_value_fails_the_whole_create_request(world, field, value):
-    answer = world.root.ask(filled(m.CreateAclsRequest, creations=[GOOD, GOOD | {field: value}]), 3)
-    assert [result.error_code for result in answer.results] == [-1, -1]
-    assert listed(world.root) == set()
-
-
-@pytest.mark.parametrize("field", ["resource_type_filter", "pattern_type_filter", "operation", "permission_type"])
-def test_unknown_enum_value_closes_the_connection(world, field):
-    world.root.post(m.DescribeAclsRequest(**EVERY_ACL | {field: 0}), 3)
-    assert world.root.closed
-    other = world.client("root")
-    other.post(filled(m.DeleteAclsRequest, filters=[EVERY_ACL | {field: 0}]), 3)
-    assert other.closed
 
 
 def test_acls_survive_a_crash(storage: MemoryStorage):

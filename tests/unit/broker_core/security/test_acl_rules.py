@@ -11,7 +11,6 @@ from broker_core.security.acls import (
     CLUSTER_NAME,
     WILDCARD,
     Acl,
-    AclFilter,
     Operation,
     PatternType,
     Permission,
@@ -45,81 +44,6 @@ def authorizer(*acls, super_users="", allows_by_default=False):
 
 def allowed(rules, operation=READ, name="orders", *, who=ALICE, host=HOST, kind=TOPIC):
     return rules.allows(who, host, operation, kind, name)
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [
-        acl(),
-        acl(ALL),
-        acl(who=ANY_USER),
-        acl(name=WILDCARD),
-        acl(name="ord", pattern=PREFIXED),
-        acl(name="orders", pattern=PREFIXED),
-        acl(host=HOST),
-        acl(host="10.1.0.0/16"),
-        acl(host="0.0.0.0/0"),
-        acl(host="10.1.99.99/16"),
-    ],
-)
-def test_each_kind_of_acl_allows(rule):
-    assert allowed(authorizer(rule))
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [
-        acl(permission=DENY),
-        acl(ALL, permission=DENY),
-        acl(who=ANY_USER, permission=DENY),
-        acl(name=WILDCARD, permission=DENY),
-        acl(name="o", pattern=PREFIXED, permission=DENY),
-        acl(host=HOST, permission=DENY),
-        acl(host="10.0.0.0/8", permission=DENY),
-    ],
-)
-def test_deny_takes_precedence_over_every_allow(rule):
-    assert not allowed(
-        authorizer(rule, acl(), acl(ALL), acl(name=WILDCARD), acl(name="orders", pattern=PREFIXED), acl(who=ANY_USER))
-    )
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [
-        acl(name="ordersX", pattern=PREFIXED),
-        acl(name="rders", pattern=PREFIXED),
-        acl(name=WILDCARD, pattern=PREFIXED),
-        acl(host="10.1.2.4"),
-        acl(host="10.2.0.0/16"),
-        acl(host="::/0"),
-        acl(host="fe80::/10"),
-    ],
-)
-def test_acl_of_another_resource_or_host_allows_nothing(rule):
-    assert not allowed(authorizer(rule))
-
-
-@pytest.mark.parametrize("operation", [READ, WRITE, Operation.DELETE, Operation.ALTER])
-def test_read_write_delete_and_alter_imply_describe(operation):
-    assert allowed(authorizer(acl(operation)), DESCRIBE)
-
-
-@pytest.mark.parametrize(
-    "operation", [Operation.CREATE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.CLUSTER_ACTION]
-)
-def test_no_other_operation_implies_describe(operation):
-    assert not allowed(authorizer(acl(operation)), DESCRIBE)
-
-
-def test_alter_configs_implies_describe_configs_and_not_vice_versa():
-    assert allowed(authorizer(acl(Operation.ALTER_CONFIGS)), Operation.DESCRIBE_CONFIGS)
-    assert not allowed(authorizer(acl(Operation.DESCRIBE_CONFIGS)), Operation.ALTER_CONFIGS)
-
-
-def test_denied_read_does_not_deny_describe() -> None:
-    rules = authorizer(acl(READ, permission=DENY), acl(DESCRIBE))
-    assert (allowed(rules, DESCRIBE), allowed(rules, READ)) == (True, False)
 
 
 def test_super_user_overrides_denials():
@@ -317,59 +241,6 @@ def test_acl_fields_are_parsed_from_enum_values():
 def test_invalid_acl_is_refused_with_a_reason(wrong, says):
     with pytest.raises(KafkaError, match=says) as caught:
         created(**wrong)
-    assert caught.value.code is ErrorCode.INVALID_REQUEST
-
-
-EVERYTHING = {
-    "resource_type": 1,
-    "name": None,
-    "pattern_type": 1,
-    "principal": None,
-    "host": None,
-    "operation": 1,
-    "permission": 1,
-}
-STORED = {
-    "literal": acl(name="abc"),
-    "prefix": acl(name="ab", pattern=PREFIXED),
-    "other": acl(name="x", pattern=PREFIXED),
-    "all": acl(name=WILDCARD),
-    "group": acl(name="abc", kind=GROUP, who="User:bob", host="h", permission=DENY),
-}
-
-
-@pytest.mark.parametrize(
-    ("chosen", "names"),
-    [
-        ({}, {"literal", "prefix", "other", "all", "group"}),
-        ({"resource_type": 2}, {"literal", "prefix", "other", "all"}),
-        ({"name": "abc"}, {"literal", "group"}),
-        ({"name": "abc", "pattern_type": 3}, {"literal", "group"}),
-        ({"name": "ab", "pattern_type": 4}, {"prefix"}),
-        ({"pattern_type": 4}, {"prefix", "other"}),
-        ({"name": "abc", "pattern_type": 2, "resource_type": 2}, {"literal", "prefix", "all"}),
-        ({"pattern_type": 2}, {"literal", "prefix", "other", "all", "group"}),
-        ({"name": "*", "pattern_type": 3}, {"all"}),
-        ({"name": "*", "pattern_type": 1}, {"all"}),
-        ({"principal": "User:bob"}, {"group"}),
-        ({"principal": "User:*"}, set()),
-        ({"host": "h"}, {"group"}),
-        ({"host": "*"}, {"literal", "prefix", "other", "all"}),
-        ({"permission": 2}, {"group"}),
-        ({"operation": 4}, set()),
-        ({"operation": 2}, set()),
-    ],
-)
-def test_filter_selects_acls(chosen, names):
-    acl_filter = AclFilter(**EVERYTHING | chosen)
-    acl_filter.check()
-    assert {name for name, stored in STORED.items() if acl_filter.matches(stored)} == names
-
-
-@pytest.mark.parametrize("wrong", [{"resource_type": 42}, {"pattern_type": 42}, {"operation": 42}, {"permission": 42}])
-def test_filter_with_unknown_enum_values_is_refused(wrong):
-    with pytest.raises(KafkaError) as caught:
-        AclFilter(**EVERYTHING | wrong).check()
     assert caught.value.code is ErrorCode.INVALID_REQUEST
 
 
