@@ -101,26 +101,6 @@ def test_failure_names_only_the_mechanism(again, what):
 # PLAIN
 
 
-@pytest.mark.parametrize(
-    ("token", "message"),
-    [
-        (plain("alice", "wrong"), "Authentication failed: Invalid username or password"),
-        (plain("unknown", "secret"), "Authentication failed: Invalid username or password"),
-        (plain("", "secret"), "username not specified"),
-        (plain("alice", ""), "password not specified"),
-        (plain("alice", "secret", "bob"), "authorization id that is different"),
-        (b"alice\0secret", "expected 3 tokens, got 2"),
-        (b"\0alice\0secret\0more", "expected 3 tokens, got 4"),
-        (b"\xff\xfe", "expected 3 tokens, got 1"),
-    ],
-)
-def test_plain_refuses_wrong_credentials(token, message):
-    mechanism = Plain(PASSWORDS)
-    with pytest.raises(AuthenticationFailed, match=message):
-        mechanism.evaluate(token, NOW_MS)
-    assert mechanism.user_name is None
-
-
 def test_plain_refuses_empty_passwords():
     with pytest.raises(AuthenticationFailed):
         Plain({"alice": ""}).evaluate(plain("alice", ""), NOW_MS)
@@ -141,26 +121,6 @@ def scram(mechanism="SCRAM-SHA-256", password="secret"):
     return Scram(
         mechanism, lambda asked, name: credential if (asked, name) == (mechanism, "alice") else None, CountingEntropy()
     )
-
-
-def exchange(server, client):
-    client.set_server_first(server.evaluate(client.get_client_first().encode(), NOW_MS).decode())
-    client.set_server_final(server.evaluate(client.get_client_final().encode(), NOW_MS).decode())
-
-
-@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_scram_authenticates_client_and_server(mechanism):
-    server = scram(mechanism)
-    exchange(server, ScramClient([mechanism], "alice", "secret"))
-    assert server.user_name == "alice"
-
-
-@pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("unknown", "secret")])
-def test_scram_refusal_has_no_detail(name, password):
-    server = scram()
-    with pytest.raises(AuthenticationFailed) as failed:
-        exchange(server, ScramClient(["SCRAM-SHA-256"], name, password))
-    assert (failed.value.message, server.user_name) == ("", None)
 
 
 @pytest.mark.parametrize(
@@ -293,14 +253,6 @@ def test_token_authenticates_its_principal_while_valid():
     server = OAuthBearer(UnsecuredTokens())
     assert server.evaluate(bearer(jws(GOOD), "alice", "traceId=7\x01"), NOW_MS) == b""
     assert (server.user_name, server.expires_ms) == ("alice", NOW_MS + 60_000)
-
-
-def test_refused_token_is_answered_before_the_failure():
-    server = OAuthBearer(UnsecuredTokens())
-    assert server.evaluate(bearer("x.y."), NOW_MS) == b'{"status":"invalid_token"}'
-    with pytest.raises(AuthenticationFailed) as failed:
-        server.evaluate(b"\x01", NOW_MS)
-    assert (failed.value.message, server.user_name) == ('{"status":"invalid_token"}', None)
 
 
 def test_missing_scope_is_reported():

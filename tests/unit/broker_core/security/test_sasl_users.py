@@ -3,7 +3,6 @@
 import pytest
 from scramp import ScramClient
 
-from broker_core.errors import ErrorCode
 from broker_core.security.sasl_passwords import credential_of_password
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.wire import messages as m
@@ -26,52 +25,9 @@ def alter(client, *changes):
     return {result.user: result.error_code for result in answer.results}
 
 
-def describe(client, *names):
-    users = [m.DescribeUserScramCredentialsRequest.UserName(name=name) for name in names] if names else None
-    answer = client.ask(m.DescribeUserScramCredentialsRequest(users=users), 0)
-    assert answer.error_code == 0
-    return {
-        result.user: (result.error_code, [(info.mechanism, info.iterations) for info in result.credential_infos])
-        for result in answer.results
-    }
-
-
 @pytest.fixture
 def client():
     return DirectClient(direct_cluster())
-
-
-def test_users_are_created_described_and_deleted(client):
-    assert alter(
-        client,
-        UPSERT(name="a", mechanism=1, iterations=4096, **KEYS),
-        UPSERT(name="b", mechanism=2, iterations=8192, **KEYS),
-    ) == {"a": 0, "b": 0}
-    assert alter(client, UPSERT(name="a", mechanism=2, iterations=5000, **KEYS)) == {"a": 0}
-    assert describe(client) == {"a": (0, [(1, 4096), (2, 5000)]), "b": (0, [(2, 8192)])}
-    assert alter(client, DELETE(name="a", mechanism=1), DELETE(name="b", mechanism=2)) == {"a": 0, "b": 0}
-    assert describe(client) == {"a": (0, [(2, 5000)])}
-    assert describe(client, "b", "a", "b") == {"b": (ErrorCode.DUPLICATE_RESOURCE, []), "a": (0, [(2, 5000)])}
-    assert describe(client, "b") == {"b": (ErrorCode.RESOURCE_NOT_FOUND, [])}
-
-
-def test_invalid_user_change_does_not_affect_others(client):
-    assert alter(
-        client,
-        UPSERT(name="few", mechanism=1, iterations=4095, **KEYS),
-        DELETE(name="gone", mechanism=1),
-        UPSERT(name="", mechanism=1, iterations=4096, **KEYS),
-        UPSERT(name="odd", mechanism=7, iterations=4096, **KEYS),
-        UPSERT(name="good", mechanism=1, iterations=4096, **KEYS),
-    ) == {"few": 93, "gone": 91, "": 93, "odd": 33, "good": 0}
-    assert set(describe(client)) == {"good"}
-
-
-def test_user_named_twice_is_not_changed(client):
-    twice = UPSERT(name="a", mechanism=1, iterations=4096, **KEYS)
-    assert alter(client, twice, DELETE(name="a", mechanism=2)) == {"a": ErrorCode.DUPLICATE_RESOURCE}
-    assert alter(client, twice, twice) == {"a": ErrorCode.DUPLICATE_RESOURCE}
-    assert describe(client) == {}
 
 
 def test_users_and_their_deletion_survive_a_restart():
