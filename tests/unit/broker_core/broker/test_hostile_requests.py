@@ -187,12 +187,6 @@ def test_unknown_topic_is_reported_before_invalid_records(client, data):
     assert produced(client, data).error_code == ErrorCode.INVALID_RECORD
 
 
-# Rule C.1/9.
-@pytest.mark.parametrize("acks", [-2, 2, 7])
-def test_invalid_acks_are_refused(client, acks):
-    assert produced(client, records(1), acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
-
-
 # Rule D.1 more/4.
 def test_unknown_isolation_level_is_refused(client):
     request, version = fetch(0, isolation=7)
@@ -234,12 +228,6 @@ def test_the_longest_name_is_refused_with_a_short_message(client):
     answer = client.ask(creation("\0" * 32_767), 4)
     assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert "characters)" in answer.topics[0].error_message
-
-
-# Rule C.1/10.
-def test_internal_topics_refuse_client_writes(client):
-    client.cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
-    assert produced(client, records(1), topic=CONSUMER_OFFSETS_TOPIC).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_cluster_metadata_topic_cannot_be_created(client):

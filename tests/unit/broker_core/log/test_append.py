@@ -1,4 +1,4 @@
-"""Batches that the partition log rejects, row by row of the pipeline, and the handling of valid ones."""
+"""What the partition log keeps of valid batches; `tests/conformance/test_produce_validation.py` has refused ones."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,124 +27,6 @@ def refused(code: ErrorCode, action: Callable[[], object]) -> KafkaError:
     return caught.value
 
 
-def batch_at(*timestamps: int) -> bytes:
-    return build_batch([NewRecord(b"k", b"v", (), timestamp_ms) for timestamp_ms in timestamps])
-
-
-def edited(position: int, data: bytes, source: bytes | None = None) -> bytes:
-    changed = bytearray(source or batch(2))
-    changed[position : position + len(data)] = data
-    return bytes(changed)
-
-
-DAY_MS = 86_400_000
-# (name, settings, batch, error code)
-PIPELINE: list[tuple[str, dict[str, str], bytes, ErrorCode]] = [
-    ("magic 1", {}, edited(16, b"\1"), ErrorCode.INVALID_RECORD),
-    ("C.1/13: base offset", {}, batch(2, base_offset=1), ErrorCode.INVALID_RECORD),
-    ("C.1/14: too large", {"max.message.bytes": "80"}, batch(9), ErrorCode.MESSAGE_TOO_LARGE),
-    ("C.1/14 before C.1/15", {"max.message.bytes": "50"}, edited(70, b"\0\0"), ErrorCode.MESSAGE_TOO_LARGE),
-    ("C.1/15: no bytes", {}, b"", ErrorCode.CORRUPT_MESSAGE),
-    ("C.1/15: half a header", {}, batch(2)[:60], ErrorCode.CORRUPT_MESSAGE),
-    ("C.1/15: half a batch", {}, batch(2)[:-1], ErrorCode.CORRUPT_MESSAGE),
-    ("C.1/15: a flipped bit", {}, edited(70, b"\xff"), ErrorCode.CORRUPT_MESSAGE),
-    ("C.1/15: a length below a header", {}, edited(8, b"\0\0\0\1"), ErrorCode.CORRUPT_MESSAGE),
-    ("two batches", {}, batch(1) + batch(1), ErrorCode.INVALID_RECORD),
-    (
-        "C.1/16: control",
-        {},
-        batch(1, is_control=True, producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True),
-        ErrorCode.INVALID_RECORD,
-    ),
-    (
-        "C.1/16: control, without a producer",
-        {},
-        build_batch([NewRecord(bytes(4), bytes(6))], is_control=True),
-        ErrorCode.INVALID_RECORD,
-    ),
-    ("C.1/16: no sequence", {}, batch(1, producer_id=1, producer_epoch=0), ErrorCode.INVALID_RECORD),
-    ("C.1/17: no key", {"cleanup.policy": "compact"}, batch(1, key=None), ErrorCode.INVALID_RECORD),
-    ("C.1/18: in the future", {}, batch(1, timestamp_ms=NOW_MS + 3_600_001), ErrorCode.INVALID_TIMESTAMP),
-    (
-        "C.1/18: in the past",
-        {"message.timestamp.before.max.ms": "1000"},
-        batch(1, timestamp_ms=NOW_MS - 1001),
-        ErrorCode.INVALID_TIMESTAMP,
-    ),
-    (
-        "C.1/18: in the future, after the first record",
-        {},
-        batch_at(NOW_MS, NOW_MS + 3_600_001, NOW_MS),
-        ErrorCode.INVALID_TIMESTAMP,
-    ),
-    (
-        "C.1/18: in the past, after the first record",
-        {"message.timestamp.before.max.ms": "1000"},
-        batch_at(NOW_MS, NOW_MS - 1001, NOW_MS),
-        ErrorCode.INVALID_TIMESTAMP,
-    ),
-    (
-        "C.1/18: LogAppendTime from the client, in the future",
-        {},
-        batch(1, timestamp_ms=NOW_MS + 3_600_001, timestamp_type=TimestampType.LOG_APPEND_TIME),
-        ErrorCode.INVALID_TIMESTAMP,
-    ),
-    (
-        "C.1/18: LogAppendTime from the client, without a timestamp",
-        {},
-        batch(1, timestamp_ms=-1, timestamp_type=TimestampType.LOG_APPEND_TIME),
-        ErrorCode.INVALID_TIMESTAMP,
-    ),
-    (
-        "C.1/18: LogAppendTime from the client in a topic with LogAppendTime",
-        {"message.timestamp.type": "LogAppendTime"},
-        batch(1, timestamp_type=TimestampType.LOG_APPEND_TIME),
-        ErrorCode.INVALID_TIMESTAMP,
-    ),
-    (
-        "C.1/19: too large after decompression",
-        {"max.message.bytes": "300", "compression.type": "uncompressed"},
-        batch(1, value=bytes(500), compression=Compression.GZIP),
-        ErrorCode.MESSAGE_TOO_LARGE,
-    ),
-    ("C.1/20: larger than a segment", {"segment.bytes": "60"}, batch(1), ErrorCode.RECORD_LIST_TOO_LARGE),
-]
-
-
-# Rule C.1/5.
-@pytest.mark.parametrize(("settings", "data", "code"), [row[1:] for row in PIPELINE], ids=[row[0] for row in PIPELINE])
-def test_validation_refuses_invalid_batches(settings: dict[str, str], data: bytes, code: ErrorCode) -> None:
-    log = open_log(settings=settings)
-    error = refused(code, lambda: log.append_as_leader(data, now_ms=NOW_MS, leader_epoch=0))
-    assert error.message
-    assert log.log_end_offset == 0
-    assert log.size_bytes == 0
-
-
-# Rule C.1/16.
-def test_record_count_and_offset_delta_must_match(log: PartitionLog) -> None:
-    for count in (0, -1, 1, 3):
-        data = bytearray(batch(2))
-        data[57:61] = count.to_bytes(4, "big", signed=True)
-        header = BatchHeader.parse(data)
-        with_crc = sealed(data)
-        assert header.record_count == count
-        refused(ErrorCode.INVALID_RECORD, lambda data=with_crc: append_raw(log, data))
-
-
-def test_unknown_codec_bits_are_refused() -> None:
-    data = bytearray(batch(2))
-    data[22] |= 7
-    refused(ErrorCode.UNKNOWN_SERVER_ERROR, lambda: append_raw(open_log(), sealed(data)))
-
-
-@pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
-def test_records_that_cannot_be_decompressed_are_refused(codec: Compression) -> None:
-    data = bytearray(batch(2))
-    data[22] |= codec
-    refused(ErrorCode.UNKNOWN_SERVER_ERROR, lambda: append_raw(open_log(), sealed(data)))
-
-
 def sealed(data: bytearray) -> bytes:
     """Return the batch with the checksum of its current content."""
     data[17:21] = crc32c.crc32c(data[21:]).to_bytes(4, "big")
@@ -153,27 +35,6 @@ def sealed(data: bytearray) -> bytes:
 
 def append_raw(log: PartitionLog, data: bytes, **options: Any) -> Any:
     return log.append_as_leader(data, now_ms=NOW_MS, leader_epoch=0, **options)
-
-
-# Rules C.1/17 and C.1/18.
-def test_invalid_records_are_listed_in_the_error() -> None:
-    log = open_log(settings={"cleanup.policy": "compact"})
-    data = build_batch([NewRecord(b"k", b"", (), NOW_MS), NewRecord(None, b"", (), NOW_MS)])
-    assert [index for index, _ in refused(ErrorCode.INVALID_RECORD, lambda: append_raw(log, data)).record_errors] == [1]
-    log = open_log(settings={"message.timestamp.after.max.ms": "0"})
-    error = refused(ErrorCode.INVALID_TIMESTAMP, lambda: append_raw(log, batch(3, timestamp_ms=NOW_MS - 1)))
-    assert [index for index, _ in error.record_errors] == [2]
-    log = open_log(settings={"message.timestamp.after.max.ms": "0", "cleanup.policy": "compact"})
-    data = build_batch(
-        [
-            NewRecord(None, b"", (), NOW_MS),
-            NewRecord(b"k", b"", (), NOW_MS + 1),
-            NewRecord(None, b"", (), NOW_MS + 1),
-            NewRecord(b"k", b"", (), NOW_MS),
-        ]
-    )
-    error = refused(ErrorCode.INVALID_TIMESTAMP, lambda: append_raw(log, data))
-    assert [index for index, _ in error.record_errors] == [0, 1, 2]
 
 
 # Rule C.1 more/10.
@@ -239,29 +100,6 @@ def test_unparsable_record_is_not_listed_as_invalid() -> None:
     assert "record 1" in error.message
 
 
-# Rule B.4/4.
-@pytest.mark.parametrize("codec", list(Compression))
-@pytest.mark.parametrize("lie", [NOW_MS - 5, NOW_MS + 5, NOW_MS + 10**9])
-def test_max_timestamp_is_computed_from_the_records(codec: Compression, lie: int, log: PartitionLog) -> None:
-    data = bytearray(batch(3, compression=codec))
-    data[35:43] = lie.to_bytes(8, "big")
-    append_raw(log, sealed(data))
-    stored = log.read(0, 999, UNCOMMITTED).records
-    header = BatchHeader.parse(stored)
-    assert header.max_timestamp == NOW_MS + 2
-    assert crc_matches(stored, 0, header)
-    assert log.max_timestamp(UNCOMMITTED) == (2, NOW_MS + 2, 0)
-
-
-def test_log_append_time_batch_from_a_producer_becomes_create_time(log: PartitionLog) -> None:
-    append_raw(log, batch(3, timestamp_type=TimestampType.LOG_APPEND_TIME))
-    stored = log.read(0, 999, UNCOMMITTED).records
-    header = BatchHeader.parse(stored)
-    assert header.timestamp_type is TimestampType.CREATE_TIME
-    assert crc_matches(stored, 0, header)
-    assert [record.timestamp_ms for _, _, record in log.read_journal()] == [NOW_MS, NOW_MS + 1, NOW_MS + 2]
-
-
 def test_timestamp_beyond_64_bits_wraps_when_a_batch_is_compressed_again() -> None:
     """Java adds base and delta in 64 bits; the record of the new batch has the sum."""
     data = bytearray(build_batch([NewRecord(b"k", b"v", (), 0), NewRecord(b"k", b"v", (), 2**62)]))
@@ -269,11 +107,6 @@ def test_timestamp_beyond_64_bits_wraps_when_a_batch_is_compressed_again() -> No
     log = open_log(settings={"compression.type": "gzip", "message.timestamp.after.max.ms": str(2**63 - 1)})
     append_raw(log, sealed(data))
     assert [record.timestamp_ms for _, _, record in log.read_journal()] == [2**63 - 1, 2**62 - 1 - 2**63]
-
-
-def test_records_without_a_timestamp_are_never_too_old() -> None:
-    log = open_log(settings={"message.timestamp.before.max.ms": "0"})
-    assert append_raw(log, build_batch([NewRecord(b"k", b"v")])).base_offset == 0
 
 
 def test_coordinator_appends_skip_client_restrictions(log: PartitionLog) -> None:
@@ -302,7 +135,7 @@ def test_input_buffer_is_not_modified(log: PartitionLog) -> None:
 # Rule B.4/3.
 def test_log_append_time() -> None:
     log = open_log(settings={"message.timestamp.type": "LogAppendTime"})
-    result = log.append_as_leader(batch(2, timestamp_ms=NOW_MS + DAY_MS), now_ms=NOW_MS + 7, leader_epoch=0)
+    result = log.append_as_leader(batch(2, timestamp_ms=NOW_MS + 86_400_000), now_ms=NOW_MS + 7, leader_epoch=0)
     assert result.log_append_time_ms == NOW_MS + 7
     data = log.read(0, 999, UNCOMMITTED).records
     header = BatchHeader.parse(data)
