@@ -264,6 +264,7 @@ def listed(client: RawClient, pattern: str | None) -> tuple[int, list[str]]:
     return answer.error_code, [state.transactional_id for state in answer.transaction_states]
 
 
+# Rule F.3/4.
 def test_pattern_is_accepted_or_refused_by_its_syntax(session: RawSession):
     session.init()
     assert [pattern for pattern in TAKEN if listed(session.client, pattern)[0] != E.NONE] == []
@@ -276,6 +277,7 @@ def test_pattern_is_accepted_or_refused_by_its_syntax(session: RawSession):
         assert session.transactional_id in names
 
 
+# Rule F.3/4.
 def test_pattern_selects_ids_that_match_completely(client: RawClient):
     # Left out: an unanchored search would find the prefix, and quoting to the end the parenthesis.
     rows = [row for row in MATCHES if not row[0].startswith(("^", "(?m)^", r"\A")) and row[0] != r"\Q."]

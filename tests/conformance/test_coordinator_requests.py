@@ -108,6 +108,7 @@ def test_empty_commit_of_an_added_partition_completes(kafka: Kafka, session: Raw
     assert session.fetch(topic, 0, isolation=1).last_stable_offset == 1
 
 
+# Rules A.6 request/4 and A.6 request/5.
 def test_missing_partition_fails_the_whole_request(kafka: Kafka, session: RawSession):
     topic = make_topic(kafka)
     identity = session.init()[1]
@@ -116,6 +117,7 @@ def test_missing_partition_fails_the_whole_request(kafka: Kafka, session: RawSes
     assert session.describe().transaction_state == "Empty"
 
 
+# Rules A.8 V1/6, A.15/2 and A.15/5.
 @both_protocols
 @both_ends
 def test_transaction_is_described_in_each_state(kafka: Kafka, session: RawSession, protocol: int, commit: bool):
@@ -148,6 +150,7 @@ def test_epoch_bump_ends_an_open_transaction(kafka: Kafka, session: RawSession, 
     assert session.init(expected=first) == (NONE, bumped(first))
 
 
+# Rule F.3/3.
 def test_transactions_are_listed_by_age(kafka: Kafka, session: RawSession):
     topic, name = make_topic(kafka), session.transactional_id
     identity = session.init()[1]

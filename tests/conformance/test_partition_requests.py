@@ -44,6 +44,7 @@ def test_new_epoch_begins_with_sequence_zero(kafka: Kafka, session: RawSession):
     assert session.produce(topic, record_batch([b"b"], second, 0), version=12)[0] == NONE
 
 
+# Rule C.1/27.
 def test_nontransactional_batch_inside_a_transaction_is_refused(kafka: Kafka, session: RawSession):
     topic = make_topic(kafka)
     identity = session.init()[1]

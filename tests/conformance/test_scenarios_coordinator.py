@@ -89,7 +89,7 @@ def test_scenario_03_a_classic_end_may_be_repeated(kafka: Kafka, session: RawSes
     values_soon(kafka, topic, [b"x"] if commit else [])
 
 
-# Rule L.1/4
+# Rules L.1/4, A.9/2, A.15/2 and A.15/5
 @both_ends
 def test_scenario_04_v2_end_repeated_with_the_old_epoch(kafka: Kafka, session: RawSession, commit: bool):
     """EndTxn 5 returns (P, E+1).

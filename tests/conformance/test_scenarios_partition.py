@@ -51,7 +51,7 @@ def plain(identity: Identity, sequence: int, count: int = 1) -> bytes:
         (12, NONE),
     ],
 )
-# Rule L.1/8
+# Rules L.1/8, A.15/3, C.1/28, C.3 ask/6 and C.3 mode/1
 def test_scenario_08_a_batch_without_an_add(kafka: Kafka, session: RawSession, version: int, error: int):
     """The first batch of a partition that was not added: the error depends on the version.
 
@@ -71,7 +71,7 @@ def test_scenario_08_a_batch_without_an_add(kafka: Kafka, session: RawSession, v
     assert [(entry.topic, entry.partitions) for entry in session.describe().topics] == [(topic, [0])]
 
 
-# Rule L.1/9
+# Rules L.1/9 and C.1/25
 def test_scenario_09_a_batch_with_an_old_epoch(kafka: Kafka, session: RawSession):
     """Produce with an epoch below the partition's returns INVALID_PRODUCER_EPOCH in every version.
 
@@ -102,7 +102,7 @@ def test_scenario_10_the_last_five_batches_sent_again(kafka: Kafka, idempotent: 
     assert idempotent.fetch(topic, 0, isolation=UNCOMMITTED).high_watermark == 12
 
 
-# Rule L.1/11
+# Rules L.1/11 and C.1/26
 def test_scenario_11_the_sequence_wraps_to_zero(kafka: Kafka, idempotent: RawSession):
     """After sequence 2^31-1 comes 0, and no other."""
     topic = make_topic(kafka)
@@ -135,7 +135,7 @@ def test_scenario_12_a_late_marker_of_an_older_coordinator(kafka: Kafka, session
     assert session.fetch(topic, 0, isolation=COMMITTED).high_watermark == end
 
 
-# Rule L.1/13
+# Rules L.1/13, D.1/2 and D.1/3
 def test_scenario_13_a_reader_of_committed_records_stops_at_an_open_transaction(kafka: Kafka, idempotent: RawSession):
     """With an open transaction from offset o, read_committed returns nothing at or after o, read_uncommitted all."""
     topic = make_topic(kafka)

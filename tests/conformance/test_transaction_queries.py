@@ -48,6 +48,7 @@ def test_ids_are_listed_by_state_and_producer_in_every_version(several: dict[str
     assert listed(several, version, states=["Dead"]) == {}
 
 
+# Rule F.3/2.
 def test_unknown_states_are_reported(several: dict[str, RawSession]):
     """The response names them; if no other filter is given, it lists nothing."""
     both = several["open"].list_answer(states=["ongoing", "Empty"])
@@ -57,6 +58,7 @@ def test_unknown_states_are_reported(several: dict[str, RawSession]):
     assert (none.error_code, none.unknown_state_filters, none.transaction_states) == (NONE, ["Sleeping"], [])
 
 
+# Rules A.13 receiver/5, E.2/3 and F.5/4.
 @pytest.mark.parametrize("version", [1, 2])
 def test_administrator_marker_ends_pending_offsets_of_a_group(kafka: Kafka, session: RawSession, version: int):
     """In `__consumer_offsets` the group coordinator applies it: it drops pending offsets, and no fetch waits."""

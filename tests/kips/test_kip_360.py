@@ -3,19 +3,9 @@
 import pytest
 
 from broker_core.errors import ErrorCode
-from broker_core.types import LAST_CLIENT_EPOCH
 from tests.support.broker_core.kip_world import NONE, TOPIC, Session, World, batch
 from tests.support.protocols import bumped
 from tests.support.raw_session import Identity
-
-
-# Rules A.5/18 and A.5/19.
-def test_lost_response_is_repeated(session: Session):
-    """Proposed changes: after a lost response the same request gets the same epoch, not another bump."""
-    first = session.init()[1]
-    for _ in range(3):
-        assert session.init(expected=first) == (NONE, bumped(first))
-    assert session.init(expected=bumped(first)) == (NONE, bumped(first, 2))
 
 
 # Rules A.1/2 and A.12/9.
@@ -25,30 +15,6 @@ def test_lost_response_is_not_remembered_across_failover(world: World, session: 
     session.init(expected=first)
     world.reload()
     assert session.init(expected=first)[0] == ErrorCode.PRODUCER_FENCED
-
-
-# Rules A.5/20 and C.5 codes/3.
-def test_fenced_producer_cannot_return(session: Session):
-    """Proposed changes: a producer fenced by another instance gets an error and does not fence that instance."""
-    first = session.init()[1]
-    session.init()
-    assert session.init(expected=first)[0] == ErrorCode.PRODUCER_FENCED
-    assert session.init(expected=first, version=3)[0] == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert session.init() == (NONE, bumped(first, 2))
-
-
-# Rule A.5/14.
-def test_foreign_producer_id_is_fenced(session: Session):
-    """Proposed changes: the id belongs to another producer id, which the caller does not know."""
-    first = session.init()[1]
-    for epoch in (0, 5, LAST_CLIENT_EPOCH):
-        assert session.init(expected=Identity(first.producer_id + 7, epoch))[0] == ErrorCode.PRODUCER_FENCED
-
-
-# Rules A.5/12 and A.5 more/3.
-def test_expired_id_starts_again(session: Session):
-    """Proposed changes: the coordinator has forgotten the id, so it assigns a new identity despite the expected one."""
-    assert session.init(expected=Identity(77, 5))[1].producer_epoch == 0
 
 
 @pytest.mark.parametrize("level", ["1", "2"])

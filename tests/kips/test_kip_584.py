@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from broker_core.coordinator.transactions.records import decode_value
+from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.wire import messages as m
 from tests.support.broker_core.feature_updates import update
-from tests.support.broker_core.kip_world import NONE, STATE_PARTITION, Session, World
-from tests.support.messages import SAFE, UNSAFE, UPGRADE
+from tests.support.broker_core.kip_world import NONE, STATE_PARTITION, Connection, Session, World
+from tests.support.group_session import GroupSession
+from tests.support.messages import SAFE, UNSAFE, UPGRADE, levels_request
 
 FEATURE = "transaction.version"
 CLASSIC_PRODUCE = 11
@@ -86,3 +88,13 @@ def test_feature_level_determines_the_state_format(level: int):
     world.reload()
     assert session.state() == "Ongoing"
     assert session.end(identity, commit=True, version=4)[0] == NONE
+
+
+def test_feature_level_disables_the_consumer_protocol():
+    """Compatibility of KIP-848: `group.version` 0 leaves only the classic protocol."""
+    world = World(settings={"group.version": "0"})
+    world.cluster.controller.create_topic("read", 4)
+    group = GroupSession(Connection(world.cluster), "group", "read")
+    assert group.join("a").error == group.describe().error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert group.client.send(levels_request(("group.version", 1, UPGRADE)), 2).error_code == NONE
+    assert group.join("a").error == NONE

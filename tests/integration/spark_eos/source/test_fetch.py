@@ -56,6 +56,7 @@ def client(kafka_address: str) -> Iterator[KafkaClient]:
         yield opened
 
 
+# Rule D.3/2.
 def test_end_offsets_are_looked_up_at_both_isolation_levels(kafka_address: str, client: KafkaClient) -> None:
     topic = create_topic(kafka_address, partitions=2)
     producer = transactional_producer(kafka_address)

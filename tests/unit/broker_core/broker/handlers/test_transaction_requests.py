@@ -89,14 +89,15 @@ def test_state_topic_has_kafka_settings() -> None:
 # Which broker answers
 
 
-# Rule F.3/6.
+# Rules F.3/3 and F.3/6.
 @pytest.mark.parametrize(
     ("version", "fields", "kept"),
     [
         (0, {}, True),
         (1, {}, True),
         (1, {"duration_ms": 10_000}, False),
-        (2, {"duration_ms": 4_000}, True),
+        (2, {"duration_ms": 4_999}, True),
+        (2, {"duration_ms": 5_000}, False),
         (2, {"pattern": "i.*"}, True),
         (2, {"pattern": "x.*"}, False),
     ],
