@@ -23,10 +23,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out half of the hazards, each of which starts queries, in the short form."""
+    """Leave out two thirds of the hazards, each of which starts queries, in the short form."""
     hazards = [item for item in items if item.path.name.startswith("test_hazards_")]
     if hazards:
-        leave_out(config, items, set(hazards) - set(chosen(hazards, "hazards of a query", of=2)))
+        leave_out(config, items, set(hazards) - set(chosen(hazards, "hazards of a query", of=3)))
 
 
 @pytest.fixture(scope="session")

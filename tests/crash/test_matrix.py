@@ -30,7 +30,7 @@ from tests.crash.world import World
 from tests.support.short_form import chosen
 from tests.support.spark_eos.failpoints import POINTS
 
-WAVES = [chosen(cells, f"cells of the crash matrix, {cells[0].fault}", of=2) for cells in part_waves(parts_to_run())]
+WAVES = [chosen(cells, f"cells of the crash matrix, {cells[0].fault}", of=3) for cells in part_waves(parts_to_run())]
 
 
 @pytest.fixture(scope="session")

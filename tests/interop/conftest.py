@@ -66,7 +66,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             "client_name, peer_name",
             [
                 pytest.param(*pair, marks=[getattr(pytest.mark, name) for name in pair])
-                for pair in chosen(pairs, "pairs of clients", of=2, long_form="make conformance")
+                for pair in chosen(pairs, "pairs of clients", of=3, long_form="make conformance")
             ],
             scope="session",
         )

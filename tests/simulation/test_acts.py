@@ -22,7 +22,7 @@ _TENS = [
 ]
 
 
-@pytest.mark.parametrize(("scene", "option", "first"), chosen(_TENS, "tens of worlds with acts", of=5))
+@pytest.mark.parametrize(("scene", "option", "first"), chosen(_TENS, "tens of worlds with acts", of=8))
 def test_seeds(scene: Scene, option: str, first: int) -> None:
     for seed in range(first, first + _SEEDS_IN_ONE):
         assert play(seed, scene=scene).problems == [], f"python -m tests.simulation {option} --replay {seed}"

@@ -33,7 +33,7 @@ from tests.support.spark_eos.decode_bombs import CODECS, MIB, TINY, batch, bomb,
 from tests.support.spark_eos.decoding import decode_batches
 
 EVERYTHING: Final = {"first_offset": 0, "end_offset": 2**62}
-SOME: Final = chosen(CODECS, "codecs of large batches", of=2)
+SOME: Final = chosen(CODECS, "codecs of large batches", of=3)
 SMALL_SLABS: Final = 200
 RECORDS: Final = st.lists(
     st.builds(
