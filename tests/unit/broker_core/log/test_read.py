@@ -39,16 +39,6 @@ def test_batch_over_the_limit_is_returned_only_on_request(log: PartitionLog) -> 
     assert result.next_offset == 1
 
 
-# Rule D.1 more/1.
-def test_offsets_outside_the_log_are_refused(log: PartitionLog) -> None:
-    append(log, 2)
-    assert log.read(2, 99, UNCOMMITTED) == (b"", None, 2, 2, 0, 2)
-    for offset in (-1, 3):
-        with pytest.raises(KafkaError) as caught:
-            log.read(offset, 99, UNCOMMITTED)
-        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-
-
 # Rules C.1/28, C.7/1, D.1/2, D.1/3 and D.1 more/2.
 def test_open_transaction_limits_read_committed(log: PartitionLog) -> None:
     append(log, 2)

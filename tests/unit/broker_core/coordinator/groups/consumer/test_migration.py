@@ -136,23 +136,6 @@ def test_refused_upgrade_changes_nothing(world: ConsumerWorld):
     assert not world.shard().consumer_groups
 
 
-# Rules E.8 upgrade/1, E.8 upgrade/3, E.8 downgrade/3, E.8/1 and E.8/2.
-@pytest.mark.parametrize(
-    ("policy", "upgrades", "downgrades"),
-    [("disabled", False, False), ("upgrade", True, False), ("downgrade", False, True), ("bidirectional", True, True)],
-)
-def test_policy_decides_the_direction(policy: str, upgrades: bool, downgrades: bool):
-    world = ConsumerWorld(group_consumer_migration_policy=policy)
-    enter_classic(world, *ALL)
-    assert world.enter("a").error is (NONE if upgrades else ErrorCode.GROUP_ID_NOT_FOUND)
-    world = ConsumerWorld(group_consumer_migration_policy=policy)
-    world.enter("a")
-    joined = world.join().now
-    assert joined.error is (ErrorCode.INCONSISTENT_GROUP_PROTOCOL if policy == "disabled" else NONE)
-    world.beat("a", LEAVE)
-    assert (GROUP in world.shard().groups) is downgrades
-
-
 # Rules E.7 protocol/1, E.7 protocol/2 and E.8/2.
 @pytest.mark.parametrize("policy", ["disabled", "bidirectional"])
 def test_classic_join_replaces_an_empty_group(policy: str):
