@@ -38,5 +38,5 @@ def test_world_is_whole_without_a_mutation(world: str) -> None:
 # The whole hunt takes a minute and a half of a processor.
 @pytest.mark.timeout(1_200)
 def test_each_mutation_is_found() -> None:
-    mutations = chosen(FOUND, "mutations of the protocol", of=12, long_form="python -m tests.explorer.mutations")
+    mutations = chosen(FOUND, "mutations of the protocol", of=18, long_form="python -m tests.explorer.mutations")
     assert [each.mutation for each in hunt_all(mutations) if each.wrong.partition(":")[0] not in INVARIANTS] == []
