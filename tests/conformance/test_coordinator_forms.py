@@ -79,7 +79,7 @@ def test_verification_answers_each_partition_and_adds_none(kafka: Kafka, session
     assert [(entry.topic, entry.partitions) for entry in session.describe().topics] == [(topic, [0])]
 
 
-# Rule A.6 request/6.
+# Rules A.6 request/6 and A.6/3.
 @pytest.mark.parametrize("version", [4, 5])
 def test_add_partitions_batch_answers_each_transaction(kafka: Kafka, session: RawSession, version: int):
     topic, other = make_topic(kafka, partitions=2), RawSession(session.client, unique("id"))

@@ -45,7 +45,7 @@ NONE = ErrorCode.NONE
 TIMEOUT_MS = 500
 
 
-# Rule L.1/1
+# Rules L.1/1 and A.1/1
 def test_scenario_01_a_new_id_starts_at_epoch_0_and_the_next_init_bumps_it(session: RawSession):
     """InitProducerId on a new id returns epoch 0; each further call returns the next epoch."""
     error, first = session.init()

@@ -33,7 +33,7 @@ def ask_everything(session: Session, identity: Identity) -> set[int]:
     }
 
 
-# Rules A.5/10, A.6/2, A.8 V1/2, A.8 V2/1, A.12/7 and F.2/3.
+# Rules A.5/10, A.6/2, A.6 verify/2, A.8 V1/2, A.8 V2/1, A.12/7 and F.2/3.
 def test_only_the_coordinator_of_an_id_serves_it():
     """Data flow 1: another broker, and one that no longer coordinates the id, refuses every request."""
     world = World(brokers=2)
@@ -45,7 +45,7 @@ def test_only_the_coordinator_of_an_id_serves_it():
     assert world.session(broker_id=3 - leader).init() == (NONE, bumped(identity))
 
 
-# Rules A.5/10, A.6/2, A.8 V1/2, A.8 V2/1, A.12/1, A.12/11, F.2/3 and F.3/1.
+# Rules A.5/10, A.6/2, A.6 verify/2, A.8 V1/2, A.8 V2/1, A.12/1, A.12/11, F.2/3 and F.3/1.
 def test_loading_coordinator_returns_a_retriable_error(world: World, session: Session, monkeypatch: pytest.MonkeyPatch):
     """Data flow 1: until a new coordinator has read its log, it returns COORDINATOR_LOAD_IN_PROGRESS."""
 
