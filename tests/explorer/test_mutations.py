@@ -26,7 +26,7 @@ def test_mutations_that_are_not_found_have_a_reason() -> None:
     chosen(
         sorted({name for each in FOUND for name in each.worlds.split()}),
         "worlds for mutations",
-        of=6,
+        of=9,
         long_form="pytest tests/explorer",
     ),
 )
