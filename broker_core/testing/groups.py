@@ -48,7 +48,12 @@ class GroupView:
 
     @property
     def total_lag(self) -> int:
-        """The sum of `lag` over all partitions."""
+        """The sum of `lag` over all partitions; KeyError without any, as for a group that does not exist."""
+        if not self.lag:
+            raise KeyError(
+                f"group {self.group_id!r} has no lag: it is {self.state}, with no committed offset and no assigned "
+                "partition. Check its id, or call wait_stable() or wait_caught_up() first"
+            )
         return sum(self.lag.values())
 
 
@@ -92,7 +97,7 @@ class Group:
 
     @property
     def total_lag(self) -> int:
-        """The sum of `lag` over all partitions."""
+        """The sum of `lag` over all partitions; KeyError without any, as for a group that does not exist."""
         return self.view().total_lag
 
     def wait_stable(self, members: int | None = None, timeout: float = 10) -> GroupView:

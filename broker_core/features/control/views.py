@@ -200,7 +200,7 @@ class Group(View):
     state: str
     members: list[Member]
     offsets: list[GroupOffset]
-    total_lag: int = Field(description="the sum over all partitions")
+    total_lag: int | None = Field(description="the sum over all partitions; null if no partition has a lag")
 
     @classmethod
     def of(cls, view: GroupView) -> Self:
@@ -212,7 +212,7 @@ class Group(View):
                 GroupOffset(**place._asdict(), committed=view.committed.get(place), lag=view.lag.get(place))
                 for place in sorted(view.committed.keys() | view.lag.keys())
             ],
-            total_lag=view.total_lag,
+            total_lag=view.total_lag if view.lag else None,
         )
 
 

@@ -93,6 +93,14 @@ def test_group_shows_members_offsets_and_lag(kafka, kafka_consumer, protocol):
     group.wait_caught_up(timeout=0)
 
 
+def test_lag_of_a_group_that_reads_nothing_is_refused(kafka):
+    """As 0 it would let a test pass whose group is misspelled, or has not begun to read."""
+    kafka.produce("in", ["1"])
+    for group in (kafka.group("biling"), kafka.group("biling").view()):
+        with pytest.raises(KeyError, match="group 'biling' has no lag: it is Dead, with no committed offset"):
+            _ = group.total_lag
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_readers_that_left_are_not_caught_up_where_they_committed_nothing(kafka, kafka_consumer, protocol):
     kafka.create_topic("in", 2)
