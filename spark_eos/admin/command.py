@@ -73,12 +73,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
     except BrokenPipeError:
         # The reader, such as `head`, has seen enough.
-        output.discard_rest()
+        output.discard_rest(sys.stdout)
         return _UNREAD
     except OSError as error:
         if error.errno not in output.WRITE_ERRORS:
             raise
-        output.discard_rest()
+        output.discard_rest(sys.stdout)
         return _failed(f"The output could not be written, and is incomplete: {error}", ExitCode.FAILED)
 
 

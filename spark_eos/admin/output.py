@@ -38,9 +38,9 @@ def prepare_streams() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def discard_rest() -> None:
-    """Discard what is left of an output that cannot be written: Python must not fail on it when it exits."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def discard_rest(stream: TextIO) -> None:
+    """Discard what is left for a stream that cannot be written: Python must not fail on it when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class Style(StrEnum):
@@ -180,8 +180,11 @@ def write(
 
 
 def say(text: str) -> None:
-    """Print what is for people only, and not a part of the result."""
-    print(text, file=sys.stderr)
+    """Print what is for people only, and not a part of the result; a change does not end because it has no reader."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        discard_rest(sys.stderr)
 
 
 def as_json(value: object) -> str:

@@ -1,14 +1,13 @@
 """The manual end of transactions: a hanging one by a marker in its partition, a live one by its coordinator."""
 
 import argparse
-import sys
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, TransactionState
 from spark_eos.admin.decision_operator import CHANGED, RefusedError
-from spark_eos.admin.output import TABLE, ExitCode, write
+from spark_eos.admin.output import TABLE, ExitCode, say, write
 from spark_eos.admin.parsers import is_confirmed
 from spark_eos.admin.transactions_view import commands_of, described
 from spark_eos.client.inspection import TransactionDescription
@@ -296,7 +295,7 @@ def _carry_out(chosen: argparse.Namespace, look: Callable[[Say], EndPlan]) -> in
 
 
 def _say(text: str) -> None:
-    print(printable(text), file=sys.stderr)
+    say(printable(text))
 
 
 def _second_look(look: Callable[[Say], EndPlan], shown: EndPlan) -> EndPlan:

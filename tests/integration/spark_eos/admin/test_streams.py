@@ -10,6 +10,7 @@ import pytest
 
 from broker_core import EmbeddedBroker
 from spark_eos.admin.command import ExitCode, main
+from spark_eos.admin.transactions_view import described
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transactions import init_producer_id
 from spark_eos.options.client import ClientOptions
@@ -25,11 +26,11 @@ def address() -> Iterator[str]:
         yield kafka.bootstrap_servers
 
 
-def printed_into(stdout: int, *words: str) -> tuple[int, str]:
+def printed_into(stdout: int, *words: str, stderr: int = subprocess.PIPE) -> tuple[int, str]:
     """Print into this file, with the buffer that Python has by default."""
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     command = [sys.executable, "-m", "spark_eos.admin", *words]
-    ended = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=buffered, timeout=60)
+    ended = subprocess.run(command, stdout=stdout, stderr=stderr, text=True, env=buffered, timeout=60)
     return ended.returncode, ended.stderr
 
 
@@ -41,6 +42,24 @@ def test_output_without_a_reader_ends_the_command_without_a_traceback(words: tup
         assert printed_into(writer, *words, *([address] if len(words) > 1 else [])) == (141, "")
     finally:
         os.close(writer)
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+@pytest.mark.parametrize("is_joined", [True, False], ids=["2>&1 |", "2>"])
+def test_confirmed_change_is_made_without_a_reader_of_its_words(form: str, is_joined: bool, address: str) -> None:
+    """As `eos-kafka ... --yes 2>&1 | head -1` does, before the change."""
+    words = ("transactions", "force-terminate", "--transactional-id", NAME, "--bootstrap-server", address)
+    with KafkaClient(ClientOptions((address,))) as client:
+        before = described(client, NAME)[1]
+        reader, writer = os.pipe()
+        os.close(reader)
+        try:
+            stdout = writer if is_joined else subprocess.DEVNULL
+            code, _ = printed_into(stdout, *words, "--yes", "--output", form, stderr=writer)
+        finally:
+            os.close(writer)
+        assert described(client, NAME)[1].producer_epoch == before.producer_epoch + 1
+    assert code == (141 if is_joined and form == "json" else ExitCode.DONE)
 
 
 def test_output_onto_a_full_disk_is_a_failure() -> None:
