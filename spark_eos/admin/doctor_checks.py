@@ -7,14 +7,15 @@ transaction commits an offset and is aborted, so that no reader ever sees anythi
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from broker_core.errors import ErrorCode
-from broker_core.types import TopicPartition, address_text, counted
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition, address_text, counted
 from spark_eos.admin import rights
 from spark_eos.admin.doctor_findings import CheckResult, Finding
-from spark_eos.admin.doctor_topics import described, replicas, size_of
+from spark_eos.admin.doctor_topics import described, replicas, size_of, state
 from spark_eos.admin.trial_record import try_aborted_record
 from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions
@@ -214,15 +215,24 @@ def _data_topics(client: KafkaClient, examined: rights.Examination, knowledge: _
     for name in examined.topics:
         check = f"topic {name}"
         try:
-            topic = described(client, name)
+            topic = described(client, name) or client.require_topics([name], need_leaders=False)[name]
         except EosKafkaError as error:
             yield _failed(check, error)
             continue
-        try:
-            config = describe_topic_config(client, name)
-        except EosKafkaError:
-            config = {}
-        yield replicas(check, topic, config) or Finding(check, CheckResult.OK, size_of(topic))
+        yield state(client, check, topic)
+
+
+def _topics_of_coordinators(
+    client: KafkaClient, examined: rights.Examination, knowledge: _Knowledge
+) -> Iterator[Finding]:
+    """Report trouble of topics that hold transactions and offsets: each id and each query depends on one partition."""
+    for name in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
+        # The brokers create both when they are needed, and a principal seldom may see them.
+        with suppress(AuthorizationError):
+            topic = described(client, name)
+            found = None if topic is None else state(client, f"topic {name}", topic)
+            if found is not None and found.verdict is not CheckResult.OK:
+                yield found
 
 
 def _readers(client: KafkaClient, examined: rights.Examination, knowledge: _Knowledge) -> Iterator[Finding]:
@@ -255,11 +265,10 @@ def _decision_topic(client: KafkaClient, examined: rights.Examination, knowledge
     """Check what the sink checks before a query, without creating anything."""
     name = examined.decision_topic
     check = f"decision topic {name}"
-    known = client.metadata([name]).get(name)
-    if known is None or known.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+    decisions = described(client, name)
+    if decisions is None:
         yield _missing_decision_topic(client, check, name)
         return
-    decisions = described(client, name)
     knowledge.has_decision_topic = True
     try:
         config = describe_topic_config(client, name)
@@ -411,6 +420,7 @@ def _aborted_records(client: KafkaClient, examined: rights.Examination, knowledg
 _CHECKS: Final = (
     _settings_of_brokers,
     _data_topics,
+    _topics_of_coordinators,
     _readers,
     _decision_topic,
     _rights,

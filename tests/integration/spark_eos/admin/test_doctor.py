@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from broker_core import EmbeddedBroker, Error
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from spark_eos.admin import doctor as doctor_command
 from spark_eos.admin import rights as roles
 from spark_eos.admin.command import main
@@ -257,6 +258,30 @@ def test_topic_without_a_leader_is_a_problem(capsys: pytest.CaptureFixture[str],
     assert code == ExitCode.PROBLEM_FOUND
     named = f"decision topic {topic}" if topic != "lines" else f"topic {topic}"
     assert "partitions 0 take no records" in found[named]["found"]
+
+
+@pytest.mark.parametrize("topic", [TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC])
+def test_topic_of_the_coordinators_is_reported_only_if_it_takes_no_records(
+    capsys: pytest.CaptureFixture[str], topic: str
+) -> None:
+    """A transactional id or a query is served or not by chance: its coordinator has one partition of many."""
+    with EmbeddedBroker(topics={"lines": 1}) as kafka:
+        kafka.produce("lines", ["x"], transactional=True)
+        assert doctor(capsys, kafka.bootstrap_servers)[0] == ExitCode.DONE
+        _, found = doctor(capsys, kafka.bootstrap_servers)
+        assert f"topic {topic}" not in found
+        with kafka.without_leader((topic, 7)):
+            code, found = doctor(capsys, kafka.bootstrap_servers, *QUICK)
+    assert code == ExitCode.PROBLEM_FOUND
+    assert "partitions 7 take no records and no markers" in found[f"topic {topic}"]["found"]
+
+
+def test_decision_topic_is_described_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedBroker(topics={"decisions": 1}) as kafka:
+        doctor(capsys, kafka.bootstrap_servers, "--decision-topic", "decisions", "--role", "operator", "--read-only")
+        requests = [each for each in kafka.requests() if each.api == "Metadata" and "decisions" in each.topics]
+    # The other one is for the rights.
+    assert len(requests) == 2
 
 
 def test_verification_that_is_off_is_reported_although_the_sink_does_not_need_it(
