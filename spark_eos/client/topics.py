@@ -5,7 +5,12 @@ from enum import IntEnum
 from functools import partial
 from typing import Final
 
-from kafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
+from kafka.protocol.admin import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+)
 
 from broker_core.errors import ErrorCode
 from spark_eos.client.coordinator_requests import RESENT
@@ -51,23 +56,34 @@ def create_topic(
         validate_only=validate_only,
         min_version=_FIRST_DEFAULTS_VERSION,
     )
-    code, detail = int(ErrorCode.NONE), ""
+    trouble: EosKafkaError
     for _ in client.attempts(deadline):
-        code, detail = _create_once(client, name, make(), deadline)
-        if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            return code == ErrorCode.NONE
-        if classify(Api.CREATE_TOPICS, code) not in RESENT:
-            break
-    raise failure(Api.CREATE_TOPICS, code, f"topic '{name}'", detail=detail)
+        try:
+            response = client.send(None, make(), timeout_ms=client.remaining_ms(deadline))
+            answer = asked_part(response.topics, lambda each: each.name == name, "CreateTopics")
+        except UnansweredError as error:
+            trouble = error
+            continue
+        if answer.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            return answer.error_code == ErrorCode.NONE
+        trouble = _passing(Api.CREATE_TOPICS, answer, name)
+    raise trouble
 
 
-def _create_once(client: KafkaClient, name: str, request: CreateTopicsRequest, deadline: float) -> tuple[int, str]:
-    try:
-        response = client.send(None, request, timeout_ms=client.remaining_ms(deadline))
-        answer = asked_part(response.topics, lambda each: each.name == name, "CreateTopics")
-    except UnansweredError as error:
-        return ErrorCode.NETWORK_EXCEPTION, error.happened
-    return answer.error_code, answer.error_message or ""
+def _passing(
+    api: Api,
+    answer: CreateTopicsResponse.CreatableTopicResult | DescribeConfigsResponse.DescribeConfigsResult,
+    name: str,
+) -> UnansweredError:
+    """Return the error in case no better answer comes; raise at once for a code that another attempt cannot change."""
+    detail = answer.error_message or ""
+    if classify(api, answer.error_code) not in RESENT:
+        raise failure(api, answer.error_code, f"topic '{name}'", detail=detail)
+    return UnansweredError(
+        f"{api.value} for topic '{name}' did not complete in time",
+        checked=f"Last response: {explained(api, answer.error_code)} {detail}".strip(),
+        error_code=answer.error_code,
+    )
 
 
 def describe_topic_config(client: KafkaClient, topic: str, *, timeout_ms: float | None = None) -> dict[str, str | None]:
@@ -87,12 +103,5 @@ def describe_topic_config(client: KafkaClient, topic: str, *, timeout_ms: float 
             continue
         if result.error_code == ErrorCode.NONE:
             return {each.name: each.value for each in result.configs}
-        detail = result.error_message or ""
-        if classify(Api.DESCRIBE_CONFIGS, result.error_code) not in RESENT:
-            raise failure(Api.DESCRIBE_CONFIGS, result.error_code, f"topic '{topic}'", detail=detail)
-        trouble = UnansweredError(
-            f"DescribeConfigs for topic '{topic}' did not complete in time",
-            checked=f"Last response: {explained(Api.DESCRIBE_CONFIGS, result.error_code)} {detail}".strip(),
-            error_code=result.error_code,
-        )
+        trouble = _passing(Api.DESCRIBE_CONFIGS, result, topic)
     raise trouble

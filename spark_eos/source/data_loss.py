@@ -122,8 +122,6 @@ class RewrittenLogs:
             and NO_LEADER_EPOCH < before[tp].leader_epoch < now[tp].leader_epoch
         }
         ended = self._lookup.epoch_ends(doubted) if doubted else {}
-        # Not before: a look-up without a response is repeated.
-        self._seen = now
         cut = [tp for tp in sorted(ended) if not LogPoint(doubted[tp], read[tp]).survives(ended[tp])]
         if cut:
             self._losses.report(
@@ -139,6 +137,8 @@ class RewrittenLogs:
                     for tp in cut
                 ),
             )
+        # Not before: a look-up without a response is repeated, and a loss is reported until it is accepted.
+        self._seen = now
         points = {
             tp: LogPoint(checkpoint.leader_epochs.get(tp, NO_LEADER_EPOCH), offset) for tp, offset in read.items()
         }

@@ -18,7 +18,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import TopicMetadata
 from spark_eos.client.produce import produce_alone
 from spark_eos.client.topics import BROKER_DEFAULT, create_topic, describe_topic_config
-from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnsupportedError
+from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnansweredError, UnsupportedError
 from spark_eos.runtime import now_ms
 from spark_eos.sink.decision import sealed_json
 from spark_eos.sink.driver.broker_capabilities import MIN_INSYNC, OFFSETS_REPLICATION, REPLICATION, BrokerCapabilities
@@ -203,6 +203,9 @@ def _create(client: KafkaClient, name: str, capabilities: BrokerCapabilities) ->
                 raise
             logger.warning("the decision topic %s is created without %s: %s", name, _COMPACTION, error)
             made = create(config=config)
+    except UnansweredError:
+        # What it lacks is no right.
+        raise
     except EosKafkaError as error:
         raise creation_error(client, name, capabilities, error) from error
     client.require_topics([name], were_created=True)

@@ -24,6 +24,8 @@ from spark_eos.errors import (
     UnsupportedError,
 )
 from spark_eos.options.client import ClientOptions
+from spark_eos.sink.driver.broker_capabilities import BrokerCapabilities
+from spark_eos.sink.driver.decision_topic import Durability, ensure_decision_topic
 
 PLACE = TopicPartition("t", 0)
 
@@ -87,6 +89,14 @@ READS = pytest.mark.parametrize(
         ("DescribeConfigs", lambda client: describe_topic_config(client, "t")),
     ],
 )
+
+
+@pytest.mark.parametrize("code", ["NOT_CONTROLLER", "REQUEST_TIMED_OUT", "THROTTLING_QUOTA_EXCEEDED"])
+def test_creation_that_is_not_made_in_time_was_not_refused(kafka: EmbeddedBroker, code: str) -> None:
+    options = ClientOptions(tuple(kafka.bootstrap_servers.split(",")), api_timeout_ms=500)
+    with KafkaClient(options) as client, kafka.fault(api="CreateTopics", action=Error(code)):
+        with pytest.raises(UnansweredError, match=f"CreateTopics for topic 'new' did not complete in time.*{code}"):
+            ensure_decision_topic(client, "new", Durability(1, 0), BrokerCapabilities())
 
 
 @READS

@@ -255,9 +255,9 @@ class EpochTable:
         return {tp: self.ends[tp] for tp in leader_epochs if tp in self.ends}
 
 
-def watch(table: EpochTable, *looks: tuple[int, int, int, int]) -> None:
+def watch(table: EpochTable, *looks: tuple[int, int, int, int], rewritten: RewrittenLogs | None = None) -> None:
     """Check partition TP several times; each step is the offset read up to, topic id, leader epoch and end."""
-    rewritten = RewrittenLogs(table, DataLossPolicy(fail=True))
+    rewritten = rewritten or RewrittenLogs(table, DataLossPolicy(fail=True))
     for read_up_to, topic_id, epoch, end in looks:
         place = PartitionPlace(UUID(int=topic_id), 1, epoch)
         rewritten.check({TP: read_up_to}, {TP: place}, {TP: LogPoint(epoch, end)}, SourceOffset({TP: read_up_to}))
@@ -278,6 +278,15 @@ def test_new_leader_is_queried_about_the_old_epoch_between_micro_batches(end: in
     else:
         watch(table, *looks)
     assert table.asked == {TP: 4}
+
+
+def test_loss_that_is_not_accepted_is_reported_again() -> None:
+    table = EpochTable({TP: 9})
+    rewritten = RewrittenLogs(table, DataLossPolicy(fail=True))
+    watch(table, (0, 1, 4, 10), rewritten=rewritten)
+    for _ in range(2):
+        with pytest.raises(DataLossError, match="leader epoch 4 ends at offset 9"):
+            watch(table, (10, 1, 5, 30), rewritten=rewritten)
 
 
 def test_leader_without_the_old_epoch_has_lost_its_records() -> None:
