@@ -69,6 +69,7 @@ logger = logging.getLogger(__name__)
 
 # Kafka's controller refuses an operation with more: one for a new topic, and for each of its partitions and settings.
 MOST_RECORDS: Final = 10_000
+TOO_LARGE: Final = "Unable to perform excessively large batch operation."
 
 
 class ControlledBroker(Protocol):

@@ -152,6 +152,26 @@ def test_filter_only_value_fails_the_whole_create_request(stage: Stage, field: s
     assert list_acls(stage.root, resource_name_filter=good["resource_name"]) == set()
 
 
+def test_too_many_acls_for_one_request_are_refused(stage: Stage) -> None:
+    """Kafka counts the ACLs that are new, or that the filters match together."""
+    who, most = f"User:{stage.user}-many", 10_000
+    many = [acl(resource_name=f"{stage.missing}{each}", principal=who) for each in range(most + 1)]
+    answer = stage.root.send(filled(m.CreateAclsRequest, creations=[acl(principal="stranger"), *many]), 3)
+    message = "Unable to perform excessively large batch operation."
+    assert {(each.error_code, each.error_message) for each in answer.results} == {(44, message)}
+    assert create_acls(stage.root, many[0]) == [0]
+    assert set(create_acls(stage.root, *many, many[1])) == {0}
+    mine = {"principal_filter": who}
+    wait_until(lambda: len(list_acls(stage.root, **mine)) == most + 1, "the ACLs are known")
+    filters = [EVERY_ACL | {"operation": 99}, EVERY_ACL | mine]
+    results = stage.root.send(filled(m.DeleteAclsRequest, filters=filters), 3).filter_results
+    message = "Cannot remove more than 10000 acls in a single delete operation."
+    assert [(each.error_code, each.error_message, each.matching_acls) for each in results] == [(42, message, [])] * 2
+    one = mine | {"resource_name_filter": many[0]["resource_name"]}
+    assert delete_acls(stage.root, one, one) == [(0, 1), (0, 1)]
+    assert delete_acls(stage.root, mine) == [(0, most)]
+
+
 def stored(stage: Stage) -> dict[str, tuple[Any, ...]]:
     """Create ACLs that filters distinguish, and return them by a name."""
     base = stage.missing

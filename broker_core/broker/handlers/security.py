@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import require
+from broker_core.broker.controller import MOST_RECORDS, TOO_LARGE
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.request_context import ApiCall, RequestContext
 from broker_core.errors import ErrorCode, KafkaError
@@ -172,6 +173,7 @@ def _describe(metadata: ClusterMetadata, name: str, count: int) -> _Described:
 
 
 _UNKNOWN = 0
+_TOO_MANY_TO_DELETE = f"Cannot remove more than {MOST_RECORDS} acls in a single delete operation."
 _MatchingAcl: TypeAlias = m.DeleteAclsResponse.DeleteAclsFilterResult.DeleteAclsMatchingAcl
 
 
@@ -222,17 +224,34 @@ def create_acls(context: ApiCall[m.CreateAclsRequest]) -> m.ApiMessage | None:
         for each in creations
     )
 
+    new: dict[Acl, None] = {}
+
     def create(each: m.CreateAclsRequest.AclCreation) -> Fields:
         _require(context, Operation.ALTER)
         if is_spoilt:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         pattern = (each.resource_type, each.resource_pattern_type, each.resource_name)
         acl = new_acl(*pattern, each.principal, each.host, each.operation, each.permission_type)
-        context.broker.metadata.create_acl(acl)
+        if acl not in context.broker.metadata.acls:
+            new[acl] = None
         # Kafka answers an empty text here, and null in the answer to DeleteAcls.
         return {"error_message": ""}
 
-    return response_to_each(context.request, create)
+    response = response_to_each(context.request, create)
+    if len(new) > MOST_RECORDS:
+        return _refused(context, KafkaError(ErrorCode.POLICY_VIOLATION, TOO_LARGE))
+    for acl in new:
+        context.broker.metadata.create_acl(acl)
+    return response
+
+
+def _refused(context: RequestContext, error: KafkaError) -> m.ApiMessage:
+    """Return the response to a request that is too large, which Kafka refuses as a whole."""
+
+    def refuse(_: object) -> Fields:
+        raise error
+
+    return response_to_each(context.request, refuse)
 
 
 def delete_acls(context: ApiCall[m.DeleteAclsRequest]) -> m.ApiMessage | None:
@@ -253,6 +272,8 @@ def delete_acls(context: ApiCall[m.DeleteAclsRequest]) -> m.ApiMessage | None:
         return {"matching_acls": [_deleted(acl) for acl in chosen]}
 
     response = response_to_each(context.request, choose)
+    if len(doomed) > MOST_RECORDS:
+        return _refused(context, KafkaError(ErrorCode.INVALID_REQUEST, _TOO_MANY_TO_DELETE))
     for acl in sorted(doomed):
         context.broker.metadata.delete_acl(acl)
     return response

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from broker_core.broker.api import api
 from broker_core.broker.authorization import is_allowed, refusal, require
-from broker_core.broker.controller import MOST_RECORDS, Controller
+from broker_core.broker.controller import MOST_RECORDS, TOO_LARGE, Controller
 from broker_core.broker.limits import Throttled
 from broker_core.broker.partitions import replica_problem
 from broker_core.broker.request_context import ApiCall, RequestContext
@@ -27,7 +27,6 @@ _DEFAULT_SOURCE = 5
 _STRICT_CREATION, _STRICT_ADDITION, _STRICT_DELETION = 6, 3, 5
 _TOPIC_SOURCE = 1
 _TOO_MANY = "Excessively large number of {}partitions per request."
-_TOO_LARGE = "Unable to perform excessively large batch operation."
 _UNEXPLAINED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _REPEATED_NAME = (ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 _REPEATED_ID = (ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
@@ -70,7 +69,7 @@ def _excess(context: RequestContext, topics: Sequence[_NewTopic]) -> str:
         return _TOO_MANY.format("")
     # The plans, which take time, matter only near the limit.
     is_near = partitions + sum(1 + len(each.configs or ()) for each in topics) > MOST_RECORDS
-    return _TOO_LARGE if is_near and sum(_records(context, each) for each in topics) > MOST_RECORDS else ""
+    return TOO_LARGE if is_near and sum(_records(context, each) for each in topics) > MOST_RECORDS else ""
 
 
 def _wanted_count(context: RequestContext, wanted: _NewTopic) -> int:
