@@ -79,6 +79,9 @@ class _Seen(NamedTuple):
     leader_epoch: int
 
 
+_UNSEEN: Final = _Seen(None, NO_LEADER_EPOCH)
+
+
 class RewrittenLogs:
     """The comparison of what each partition's leader reports with what it reported before the last micro-batch.
 
@@ -107,9 +110,12 @@ class RewrittenLogs:
 
         Return where the logs part. The current log's records from there are of later epochs, so none was read.
         """
-        before = {
-            tp: _Seen(checkpoint.topic_ids.get(tp.topic), epoch) for tp, epoch in checkpoint.leader_epochs.items()
-        } | self._seen
+        # An answer without an epoch takes nothing from what is known.
+        before = self._seen | {
+            tp: _Seen(checkpoint.topic_ids.get(tp.topic), epoch)
+            for tp, epoch in checkpoint.leader_epochs.items()
+            if self._seen.get(tp, _UNSEEN).leader_epoch == NO_LEADER_EPOCH
+        }
         # A partition that is invisible for a moment is remembered while it is read: it may return as another log.
         now = {tp: seen for tp, seen in before.items() if tp in read} | {
             tp: _Seen(place.topic_id, ends.get(tp, LogPoint()).leader_epoch) for tp, place in places.items()

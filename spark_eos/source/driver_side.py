@@ -262,7 +262,7 @@ class DriverSide:
         needed = known if end == begins and known == start.offsets else end
         is_news = is_first or cut or (needed, _ids_of(needed, ids)) != (start.offsets, start.topic_ids)
         admitted = SourceOffset(
-            end, _ids_of(end, ids), known | cut if is_first or cut else None, self._leader_epochs(end, start)
+            end, _ids_of(end, ids), known | cut if is_first or cut else None, self._leader_epochs(end, known, start)
         )
         self._admitted = admitted if is_news else start
         return self._admitted
@@ -277,12 +277,12 @@ class DriverSide:
             ends = {tp: offset for tp, offset in self._available.items() if self._there.get(tp) == offset}
             warn_of_rest(self.planner.waiting(ends, marks), ends, self.client, self._warn_after_ms)
 
-    def _leader_epochs(self, end: OffsetMap, start: SourceOffset) -> OffsetMap:
+    def _leader_epochs(self, end: OffsetMap, known: OffsetMap, start: SourceOffset) -> OffsetMap:
         """Return the epochs of leaders that have had all records before the ends of a micro-batch."""
         found = {}
         for tp, offset in end.items():
             epoch, reached = self.planner.ends.get(tp, LogPoint())
-            if offset > reached and start.offsets.get(tp) == offset:
+            if (offset > reached or epoch == NO_LEADER_EPOCH) and known.get(tp) == offset:
                 epoch = start.leader_epochs.get(tp, NO_LEADER_EPOCH)
             if epoch > NO_LEADER_EPOCH:
                 found[tp] = epoch

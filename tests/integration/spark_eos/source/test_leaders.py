@@ -437,6 +437,28 @@ def read_two(
     return first, second, then
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_answer_without_an_epoch_does_not_hide_that_a_log_is_truncated(
+    cluster: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    """As of a broker, or through a proxy, with an older version of ListOffsets; the offset is the same as before."""
+    topic, other = (create_topic(cluster.bootstrap_servers) for _ in range(2))
+    fill(cluster, topic, range(12))
+    reader = restarted(cluster, f"{topic},{other}", startingOffsets="earliest")
+    end = reader.latestOffset(reader.initialOffset(), limit := reader.getDefaultReadLimit())
+    fill(cluster, other, range(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(OffsetLookup, "answered_epoch", lambda *_: -1)
+        end = reader.latestOffset(end, limit)
+    cut(cluster, topic, 8)
+    fill(cluster, topic, range(100, 108))
+    after = restarted(cluster, f"{topic},{other}") if restarts else reader
+    with pytest.raises(DataLossError, match=f"{topic}-0 was read up to offset 12, but leader epoch 0 ends at offset 8"):
+        after.latestOffset(end, limit)
+    reader.stop()
+    after.stop()
+
+
 def test_task_that_finds_two_losses_leaves_the_new_log_to_the_next_micro_batch(cluster: EmbeddedBroker) -> None:
     topic = create_topic(cluster.bootstrap_servers)
     fill(cluster, topic, range(10))
