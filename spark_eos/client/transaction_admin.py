@@ -138,7 +138,7 @@ def sees_every_topic(client: KafkaClient) -> bool:
     """
     nobodys = unused_name(client)
     topic = client.metadata([nobodys]).get(nobodys)
-    return topic is None or topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return topic is not None and topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def broker_ids(client: KafkaClient) -> list[int]:
