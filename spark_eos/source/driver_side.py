@@ -94,6 +94,8 @@ class Outages:
             except (UnansweredError, UnreachableError) as error:
                 waited = self._clock.monotonic() - began
                 if not self._has_answered or waited >= self._timeout_seconds:
+                    # The query stops; what it asks until then is not waited for again.
+                    self._has_answered = False
                     raise
                 logger.warning(
                     "The source has waited %.0f s for brokers, at most %.0f s (outageTimeout); no record is lost: %s",
@@ -151,7 +153,9 @@ class DriverSide:
         """Resolve the start once; Spark asks twice for it, and plans with the second answer."""
         if self._first_start is None:
             try:
-                self._first_start = SourceOffset(self.planner.starting_offsets(), self.planner.topic_ids())
+                self._first_start = self.outages.wait_out(
+                    lambda: SourceOffset(self.planner.starting_offsets(), self.planner.topic_ids())
+                )
             except EosKafkaError as error:
                 self._first_start, self._start_error = SourceOffset({}), error
         return self._first_start

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from spark_eos.errors import OptionError, UnreachableError
+from broker_core import EmbeddedBroker, Error
+from spark_eos.errors import OptionError, UnansweredError, UnreachableError
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import RangePartition, StreamReader
 from tests.support.spark_eos.source_data import add_partitions, create_topic, delete_records, delete_topic, send_plain
@@ -204,3 +205,26 @@ def test_restart_with_a_wrong_address_does_not_wait_for_an_outage_to_end() -> No
     with pytest.raises(UnreachableError):
         reader.latestOffset()
     reader.stop()
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_start_of_available_now_waits_for_brokers_that_have_answered(
+    caplog: pytest.LogCaptureFixture, comes_back: bool
+) -> None:
+    """What the start could not be is no new look-up: to raise it again and again would fill the log for an hour."""
+    with EmbeddedBroker(topics={"t": 1}) as kafka:
+        kafka.produce("t", ["a", "b"])
+        options = {"outageTimeout": "1s", "kafka.default.api.timeout.ms": "300"}
+        reader = new_reader(kafka.bootstrap_servers, subscribe="t", startingOffsets="earliest", **options)
+        reader.prepareForTriggerAvailableNow()
+        fault = kafka.fault(api="ListOffsets", action=Error("LEADER_NOT_AVAILABLE"), times=4 if comes_back else None)
+        with fault:
+            start = reader.initialOffset()
+            if comes_back:
+                assert offsets_in(start) == {"t": {"0": 0}}
+                assert offsets_in(reader.latestOffset(start, ReadAllAvailable())) == {"t": {"0": 2}}
+            else:
+                with pytest.raises(UnansweredError):
+                    reader.latestOffset(start, ReadAllAvailable())
+        assert len(caplog.records) <= 10
+        reader.stop()

@@ -48,6 +48,10 @@ def test_longer_outage_stops_the_query() -> None:
     with pytest.raises(UnreachableError):
         running.wait_out(cluster.look)
     assert cluster.clock.seconds == 600
+    # What is looked up next is not waited for a second time.
+    with pytest.raises(UnreachableError):
+        running.wait_out(cluster.look)
+    assert cluster.clock.seconds == 660
 
 
 def test_brokers_that_never_answered_are_not_waited_for() -> None:
