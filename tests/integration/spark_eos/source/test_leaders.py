@@ -448,7 +448,7 @@ def test_answer_without_an_epoch_does_not_hide_that_a_log_is_truncated(
     end = reader.latestOffset(reader.initialOffset(), limit := reader.getDefaultReadLimit())
     fill(cluster, other, range(1))
     with monkeypatch.context() as patch:
-        patch.setattr(OffsetLookup, "answered_epoch", lambda *_: -1)
+        patch.setattr(reader._driver.planner._lookup, "answered_epoch", lambda _: -1)
         end = reader.latestOffset(end, limit)
     cut(cluster, topic, 8)
     fill(cluster, topic, range(100, 108))
