@@ -309,7 +309,10 @@ class Planner:
 
     def narrowed(self, start: OffsetMap, end: OffsetMap, narrowing: Narrowing) -> tuple[OffsetMap, OffsetMap]:
         """Leave out partitions, and shorten ranges, of which no row can pass the query's filters."""
-        kept = {tp: narrowing.narrowed(offset, end[tp]) for tp, offset in start.items() if narrowing.keeps(tp)}
+        # One without an end is gone, which the plan reports.
+        gone = {tp: offset for tp, offset in start.items() if tp not in end}
+        there = start.keys() - gone.keys()
+        kept = {tp: narrowing.narrowed(start[tp], end[tp]) for tp in sorted(there) if narrowing.keeps(tp)}
         kept = {tp: (begin, until) for tp, (begin, until) in kept.items() if begin < until}
         if narrowing.since_ms is not None and kept:
             young = self._lookup.offsets(dict.fromkeys(kept, narrowing.since_ms), self._options.isolation)
@@ -320,7 +323,7 @@ class Planner:
                 if (found := young.get(tp, begin)) is not None and (first := max(begin, found)) < until
             }
         logger.info("The query's filters select %d of %s", len(kept), counted(len(start), "partition"))
-        return {tp: begin for tp, (begin, _) in kept.items()}, {tp: until for tp, (_, until) in kept.items()}
+        return gone | {tp: begin for tp, (begin, _) in kept.items()}, {tp: until for tp, (_, until) in kept.items()}
 
     def _added(self, partitions: Collection[TopicPartition]) -> OffsetMap:
         """Start added partitions at their first record, whatever startingOffsets is: they are new data."""

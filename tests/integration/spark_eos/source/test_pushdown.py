@@ -8,9 +8,17 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual
 
+from broker_core.types import TopicPartition
 from spark_eos.client import fetch
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import OffsetLookup
+from spark_eos.errors import DataLossError
+from spark_eos.options.source import batch_options
+from spark_eos.source.planner import Planner
+from spark_eos.source.pushdown import narrowing
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import FilteringBatchReader, RangePartition
+from tests.support.spark_eos.source_data import create_topic
 from tests.support.spark_eos.timed_topics import NOON_MS, RECORDS, VALUE, topics
 
 __all__ = ["topics"]
@@ -71,3 +79,14 @@ def test_pushed_down_filters_reduce_fetched_bytes(
     assert rows == sum(int(end) - int(start) for start, end in re.findall(r"\[(\d+), (\d+)\)", " ".join(planned)))
     # A range ends within one response, which has 4 MiB at most: the rest of the log is fetched and dropped.
     assert fetched_bytes() <= share * 4 * RECORDS * (len(VALUE) + 100) + (20 * len(VALUE) if share else 0)
+
+
+def test_topic_that_is_deleted_while_a_filtered_read_is_planned_is_reported(kafka_address: str) -> None:
+    """Its start is known by then, and no broker names its end."""
+    topic = create_topic(kafka_address)
+    options = batch_options({"kafka.bootstrap.servers": kafka_address, "subscribe": topic})
+    with KafkaClient(options.client) as client:
+        planner, place = Planner(OffsetLookup(client), options), TopicPartition(topic, 0)
+        start, end = planner.narrowed({place: 3}, {}, narrowing([EqualTo(TOPIC, topic)]))
+        with pytest.raises(DataLossError, match=f"PARTITIONS_DELETED.*{topic}-0"):
+            planner.plan(start, end)
