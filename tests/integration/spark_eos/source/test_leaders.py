@@ -438,17 +438,23 @@ def read_two(
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_answer_without_an_epoch_does_not_hide_that_a_log_is_truncated(
-    cluster: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, restarts: bool
+@pytest.mark.parametrize("lacks", ["epoch", "topic id"])
+def test_answer_that_lacks_something_does_not_hide_that_a_log_is_truncated(
+    cluster: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, lacks: str, restarts: bool
 ) -> None:
-    """As of a broker, or through a proxy, with an older version of ListOffsets; the offset is the same as before."""
+    """As of a broker, or through a proxy, with an older version of a request; the offset is the same as before."""
     topic, other = (create_topic(cluster.bootstrap_servers) for _ in range(2))
     fill(cluster, topic, range(12))
     reader = restarted(cluster, f"{topic},{other}", startingOffsets="earliest")
     end = reader.latestOffset(reader.initialOffset(), limit := reader.getDefaultReadLimit())
     fill(cluster, other, range(1))
+    lookup = reader._driver.planner._lookup
+    known = lookup.places([topic, other])
     with monkeypatch.context() as patch:
-        patch.setattr(reader._driver.planner._lookup, "answered_epoch", lambda _: -1)
+        if lacks == "epoch":
+            patch.setattr(lookup, "answered_epoch", lambda _: -1)
+        else:
+            patch.setattr(lookup, "places", lambda *_, **__: {tp: p._replace(topic_id=None) for tp, p in known.items()})
         end = reader.latestOffset(end, limit)
     cut(cluster, topic, 8)
     fill(cluster, topic, range(100, 108))
