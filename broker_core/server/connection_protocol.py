@@ -31,13 +31,13 @@ _DRAIN_S = 1
 class Clients:
     """The open connections of a server.
 
-    `step` passes an action to the core, with the time, and lets the cluster settle unless the action returns False.
+    `step` lets the core act, and lets the cluster settle unless the action returns False.
     """
 
     def __init__(
         self,
         now_ms: Callable[[], int],
-        step: Callable[[Callable[[int], bool | None]], None],
+        step: Callable[[Callable[[], bool | None]], None],
         interceptor: FaultInjector | None,
     ) -> None:
         self.now_ms = now_ms
@@ -165,11 +165,11 @@ class ConnectionProtocol(asyncio.Protocol):
             self._receive(data)
 
     def _receive(self, data: bytes) -> None:
-        if self._connection is None or self._connection.closed:
+        if self._connection is None:
             return
         assert self._transport is not None
-        self._active_ms = self._clients.now_ms()
-        self._clients.step(partial(self._connection.receive, data))
+        self._active_ms = now_ms = self._clients.now_ms()
+        self._clients.step(partial(self._connection.receive, data, now_ms))
         if self._connection.is_far_ahead(MAX_WAITING_BYTES):
             self._transport.pause_reading()
             self._clients.paused.add(self)
@@ -207,7 +207,7 @@ class ConnectionProtocol(asyncio.Protocol):
             self._connection.lost()
         self._slot.close()
         self._clients.remove(self)
-        self._clients.step(lambda _now_ms: None)
+        self._clients.step(lambda: None)
 
     def send(self, frame: Frame) -> None:
         if self._clients.network.rules or self._outbound.parts:
@@ -262,9 +262,9 @@ class ConnectionProtocol(asyncio.Protocol):
             self._connection.hold(Hold.CLIENT)
 
     def resume_writing(self) -> None:
-        self._active_ms = self._clients.now_ms()
+        self._active_ms = now_ms = self._clients.now_ms()
         if self._connection is not None:
-            self._clients.step(partial(self._connection.release, Hold.CLIENT))
+            self._clients.step(partial(self._connection.release, Hold.CLIENT, now_ms))
 
 
 def write_at_once(descriptor: int, frame: Frame) -> Frame:

@@ -81,6 +81,8 @@ class SocketServer:
         self._is_settle_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._cluster: Cluster | None = None
+        # Whether the core has failed, for example to write a log; no more requests are handled.
+        self.has_failed = False
         self.failure: asyncio.Future[None] | None = None
 
     @property
@@ -325,11 +327,11 @@ class SocketServer:
         if others:
             max(others, key=ConnectionProtocol.idle_ms).close()
 
-    def step(self, action: Callable[[int], bool | None]) -> None:
-        """Pass an action to the core, with the time, and schedule settling unless it returns False."""
+    def step(self, action: Callable[[], bool | None]) -> None:
+        """Let the core act, and schedule settling unless the action returns False."""
         if not self.has_failed:
             try:
-                if action(self.clock.now_ms()) is not False and not self._is_settle_scheduled:
+                if action() is not False and not self._is_settle_scheduled:
                     self.schedule_settle()
             except Crashed:
                 return
@@ -339,11 +341,6 @@ class SocketServer:
         if not self._is_settle_scheduled:
             self._is_settle_scheduled = True
             asyncio.get_running_loop().call_soon(self._settle_scheduled)
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether the core has failed, for example to write a log; no more requests are handled."""
-        return self.failure is not None and self.failure.done()
 
     def settle_cluster(self) -> None:
         self._drive(lambda now_ms: self.cluster.settle(now_ms))
@@ -374,6 +371,7 @@ class SocketServer:
             return
         except Exception as error:
             logger.exception("the broker stops because of an unexpected error")
+            self.has_failed = True
             if self.failure is not None and not self.failure.done():
                 self.failure.set_exception(error)
             for acceptor in self._acceptors.values():

@@ -55,7 +55,7 @@ class LocalClient:
                 raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not running")
             frame = encode_request(request, min(version, broker.served[request.API_KEY].max_version), "broker_core")
             connection = Connection(broker, reply, "127.0.0.1", principal=LOCAL_CLIENT)
-            server.step(partial(connection.receive, frame))
+            server.step(partial(connection.receive, frame, server.clock.now_ms()))
             assert server.failure is not None
             try:
                 ended = (reply.data, server.failure)
