@@ -156,18 +156,16 @@ def error_codes(response: Any, version: int) -> list[int]:
     if paths is None:
         paths = _paths[key] = _paths_of(response._struct, version)
     found: list[int] = []
-    _add_codes(response, paths, found)
+    # What is inside is looked at later: a function that calls itself takes longer.
+    values = [(response, paths)]
+    for value, its_paths in values:
+        for name, inner, is_array in its_paths:
+            part = getattr(value, name)
+            if not inner:
+                found.append(int(part))
+            elif part is not None:
+                values += [(item, inner) for item in part] if is_array else [(part, inner)]
     return found
-
-
-def _add_codes(value: Any, paths: tuple[_Path, ...], found: list[int]) -> None:
-    for name, inner, is_array in paths:
-        part = getattr(value, name)
-        if not inner:
-            found.append(int(part))
-        elif part is not None:
-            for item in part if is_array else (part,):
-                _add_codes(item, inner, found)
 
 
 def _paths_of(struct: Any, version: int) -> tuple[_Path, ...]:
