@@ -55,8 +55,9 @@ class Segment:
         self._work_suffix = work_suffix
         self._storage = storage
         self._path = f"{folder}/{base_offset:020d}"
-        self._log = storage.open(self._path + LOG_SUFFIX + work_suffix)
-        self.size_bytes = self._log.size()
+        # The file of the batches; a log syncs it together with others.
+        self.file: File = storage.open(self._path + LOG_SUFFIX + work_suffix)
+        self.size_bytes = self.file.size()
         self._has_debris = False
         self.offset_index = OffsetIndex(storage, self._path + INDEX_SUFFIX + work_suffix, base_offset)
         self.time_index = TimeIndex(storage, self._path + TIME_INDEX_SUFFIX + work_suffix, base_offset)
@@ -83,7 +84,7 @@ class Segment:
     def rolling_since_ms(self) -> int:
         """Return the timestamp of the first batch, from which the segment's age counts; -1 if there is none."""
         if self._rolling_since_ms is None and self.size_bytes >= HEADER_SIZE:
-            head = self._log.read(_MAX_TIMESTAMP_POSITION, _MAX_TIMESTAMP.size)
+            head = self.file.read(_MAX_TIMESTAMP_POSITION, _MAX_TIMESTAMP.size)
             self._rolling_since_ms = int(_MAX_TIMESTAMP.unpack(head)[0])
         return NO_TIMESTAMP if self._rolling_since_ms is None else self._rolling_since_ms
 
@@ -93,10 +94,10 @@ class Segment:
         """Append one batch; if writing fails, raise `OSError` and keep the size of the segment unchanged."""
         position, size_bytes = self.size_bytes, len(data)
         if self._has_debris:
-            self._log.truncate(position)
+            self.file.truncate(position)
             self._has_debris = False
         try:
-            self._log.append(data)
+            self.file.append(data)
         except OSError:
             # A part of the batch may be in the file. Truncating now may fail too, so the next append does it.
             self._has_debris = True
@@ -118,11 +119,11 @@ class Segment:
         self._bytes_since_entry += size_bytes
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        return self._log.read(position, size_bytes)
+        return self.file.read(position, size_bytes)
 
     def read_batch(self, position: int) -> bytes:
-        _, length = _STEP.unpack(self._log.read(position, _STEP.size))
-        return self._log.read(position, self._checked(length, position) + LENGTH_OVERHEAD)
+        _, length = _STEP.unpack(self.file.read(position, _STEP.size))
+        return self.file.read(position, self._checked(length, position) + LENGTH_OVERHEAD)
 
     def position_of(self, offset: int) -> int:
         """Return the position of the first batch whose last offset is at least `offset`; the file's size if none is."""
@@ -154,7 +155,7 @@ class Segment:
 
     def _walk_to(self, offset: int, position: int) -> int:
         while position < self.size_bytes:
-            window = self._log.read(position, _WALK_BYTES)
+            window = self.file.read(position, _WALK_BYTES)
             at = 0
             while at + _DELTA_POSITION + _DELTA.size <= len(window):
                 base_offset, length = _STEP.unpack_from(window, at)
@@ -202,7 +203,7 @@ class Segment:
         least, most = self.base_offset, self.base_offset + MAX_RELATIVE_OFFSET
         end = self.size_bytes if end is None else end
         while position < end:
-            window = self._log.read(position, min(wanted, end - position))
+            window = self.file.read(position, min(wanted, end - position))
             at = 0
             for at, header in iter_headers(window):
                 if not least <= header.base_offset <= header.last_offset <= most:
@@ -221,7 +222,7 @@ class Segment:
 
     def truncate_to_position(self, position: int, offset: int) -> None:
         """Truncate log file and indexes at `position`, where the batch that contains `offset` begins."""
-        self._log.truncate(position)
+        self.file.truncate(position)
         self.size_bytes = position
         self.cut_indexes(position, offset)
 
@@ -296,7 +297,7 @@ class Segment:
         return interval_bytes < position < self.size_bytes
 
     def _header_at(self, position: int) -> BatchHeader:
-        return BatchHeader.parse(self._log.read(position, HEADER_SIZE))
+        return BatchHeader.parse(self.file.read(position, HEADER_SIZE))
 
     def is_index_full(self, max_index_bytes: int) -> bool:
         """Return whether an index is full; one time entry is reserved for closing the segment."""
@@ -307,16 +308,11 @@ class Segment:
 
     def sync(self) -> None:
         """Make the batches durable; the indexes can be rebuilt from them."""
-        self._log.sync()
-
-    @property
-    def file(self) -> File:
-        """The file of the batches, for syncing it together with others."""
-        return self._log
+        self.file.sync()
 
     def finished(self) -> Syncs:
         """Return what makes all four files durable, with the segment's largest timestamp as the last time entry."""
-        return [self._log.sync, *self.written_indexes()]
+        return [self.file.sync, *self.written_indexes()]
 
     def written_indexes(self) -> Syncs:
         """Write the three indexes, with the segment's largest timestamp as the last time entry."""
@@ -324,13 +320,13 @@ class Segment:
         return [*self.offset_index.written(), *self.time_index.written(), *self.transaction_index.written()]
 
     def close(self) -> None:
-        self._log.close()
+        self.file.close()
         for index in (self.offset_index, self.time_index, self.transaction_index):
             index.close()
 
     def delete(self) -> None:
         """Delete the files, the log first: after a crash, recovery deletes indexes that have no log."""
-        self._log.close()
+        self.file.close()
         self._storage.delete(self._path + LOG_SUFFIX + self._work_suffix)
         for index in (self.offset_index, self.time_index, self.transaction_index):
             index.delete()

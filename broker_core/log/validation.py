@@ -155,10 +155,8 @@ def _check_records(
     except InvalidBatch as invalid:
         raise _invalid(str(invalid)) from None
     limits = _Limits.of(config, header, now_ms)
-    if (
-        (summary.all_have_keys or not limits.need_keys)
-        and limits.allow(summary.min_timestamp_ms)
-        and limits.allow(summary.max_timestamp_ms)
+    if (summary.all_have_keys or not limits.need_keys) and (
+        limits.oldest_ms <= summary.min_timestamp_ms <= summary.max_timestamp_ms <= limits.newest_ms
     ):
         return summary.max_timestamp_ms
     errors = list(islice(_refused_records(data, header, limits), _MOST_NAMED))
@@ -207,15 +205,12 @@ class _Limits(NamedTuple):
             need_keys, now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
         )
 
-    def allow(self, timestamp_ms: int) -> bool:
-        return self.oldest_ms <= timestamp_ms <= self.newest_ms
-
     def judge(self, record: RecordFacts) -> str | None:
         if self.need_keys and not record.has_key:
             return _NO_KEY
         if self.forbid_stamps:
             return "a producer must not set the timestamp type LogAppendTime"
-        if self.allow(record.timestamp_ms) or record.timestamp_ms == NO_TIMESTAMP:
+        if self.oldest_ms <= record.timestamp_ms <= self.newest_ms or record.timestamp_ms == NO_TIMESTAMP:
             return None
         return (
             f"timestamp {record.timestamp_ms} is not between {self.oldest_ms} and {self.newest_ms}, the bounds "

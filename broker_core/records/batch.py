@@ -145,7 +145,7 @@ def build_single(
     crc = crc32c.crc32c(record, crc32c.crc32c(packed))
     front = (0, HEADER_SIZE - LENGTH_OVERHEAD + len(record), NO_LEADER_EPOCH, MAGIC, crc)
     data = bytearray().join((FRONT.pack(*front), packed, record))
-    return BuiltBatch(data, BatchHeader._make(front + covered))
+    return BuiltBatch(data, tuple.__new__(BatchHeader, front + covered))
 
 
 def _append_record(section: bytearray, record: NewRecord, offset_delta: int, timestamp_delta: int) -> None:

@@ -96,7 +96,8 @@ class BatchHeader(NamedTuple):
         Raises `InvalidBatch` if fewer than 61 bytes are left, the magic is not 2, or the length is too small.
         """
         try:
-            header = cls._make(HEADER.unpack_from(buffer, position))
+            # What `_make` does, which is a function in Python.
+            header = tuple.__new__(cls, HEADER.unpack_from(buffer, position))
         except struct.error:
             raise _too_short(buffer, position) from None
         if header.magic != MAGIC or header.batch_length < HEADER_SIZE - LENGTH_OVERHEAD:

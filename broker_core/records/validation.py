@@ -46,7 +46,7 @@ def summarize_records(
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return RecordSummary(header.max_timestamp, header.max_timestamp, survey.all_have_keys)
     smallest, largest = header.base_timestamp + survey.smallest_delta, header.base_timestamp + survey.largest_delta
-    if wrapped(smallest) != smallest or wrapped(largest) != largest:
+    if not -(2**63) <= smallest <= largest < 2**63:
         # Timestamps overflow 64 bits and wrap around, so the extreme deltas do not belong to the extreme timestamps.
         timestamps_ms = [each.timestamp_ms for each in iter_record_facts(buffer, position, header)]
         smallest, largest = min(timestamps_ms), max(timestamps_ms)
