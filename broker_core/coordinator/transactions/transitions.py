@@ -149,28 +149,29 @@ def fresh_image(producer_id: int, now_ms: int) -> TransactionImage:
 
 
 def step_rules(old: TransactionImage, new: TransactionImage) -> dict[str, bool]:
-    """Return the rules of a step and whether it follows each (rules A.3, the checks on completing a transition).
+    """Return the rules of a step to a state, and whether it follows each (rules A.3, the checks on completing a step).
 
-    A rule that is for other states holds. `stored_rules` has the rules of the new image alone.
+    `stored_rules` has the rules of the new image alone.
     """
     state = new.state
-    is_ongoing, is_prepared = state is TransactionState.ONGOING, state in PREPARED
-    is_complete = state in IDLE and state is not TransactionState.EMPTY
-    same_id, step = new.producer_id == old.producer_id, new.producer_epoch - old.producer_epoch
-    return {
-        "legal step": old.state in PREDECESSORS[state],
-        # The other states' rules of the identity say more.
-        "epoch moves on": is_ongoing or is_complete or (step in (0, 1) if same_id else new.producer_epoch == 0),
-        "same identity": not is_ongoing or (same_id and step == 0),
-        "same timeout": state is TransactionState.EMPTY or new.timeout_ms == old.timeout_ms,
-        "partitions only grow": not is_ongoing or new.partitions >= old.partitions,
-        "same partitions": not is_prepared or new.partitions == old.partitions,
-        "same producer id": not is_prepared or same_id,
-        "bumped if V2": not is_prepared
-        or new.client_transaction_version < 2
-        or new.producer_epoch == min(old.producer_epoch + 1, FENCING_EPOCH),
-        "as prepared": not is_complete or (new.producer_id, new.producer_epoch) == old.next_identity,
-    }
+    rules = {"legal step": old.state in PREDECESSORS[state]}
+    if state is not TransactionState.EMPTY:
+        rules["same timeout"] = new.timeout_ms == old.timeout_ms
+    if state is TransactionState.ONGOING:
+        rules["same identity"] = new.producer_id == old.producer_id and new.producer_epoch == old.producer_epoch
+        rules["partitions only grow"] = new.partitions >= old.partitions
+    elif state in IDLE and state is not TransactionState.EMPTY:
+        rules["as prepared"] = (new.producer_id, new.producer_epoch) == old.next_identity
+    else:
+        same_id, step = new.producer_id == old.producer_id, new.producer_epoch - old.producer_epoch
+        rules["epoch moves on"] = step in (0, 1) if same_id else new.producer_epoch == 0
+        if state in PREPARED:
+            rules["same partitions"] = new.partitions == old.partitions
+            rules["same producer id"] = same_id
+            rules["bumped if V2"] = new.client_transaction_version < 2 or (
+                new.producer_epoch == min(old.producer_epoch + 1, FENCING_EPOCH)
+            )
+    return rules
 
 
 def stored_rules(image: TransactionImage) -> dict[str, bool]:
