@@ -7,8 +7,8 @@ from tests.support.broker_core.requests import TOPIC, end_request, init_producer
 from tests.support.direct import DirectClient, direct_cluster
 from tests.support.function_calls import count_calls
 
-# A little more than the 497 of Python 3.11, for which a comprehension is a call too.
-MOST_CALLS = 510
+# A little more than the 486 of Python 3.11, for which a comprehension is a call too.
+MOST_CALLS = 499
 
 
 def test_small_transaction_makes_few_calls() -> None:
