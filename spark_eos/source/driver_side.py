@@ -135,8 +135,9 @@ class DriverSide:
         self._admitted: SourceOffset | None = None
         self._first_start: SourceOffset | None = None
         self._start_error: EosKafkaError | None = None
-        # Whether a micro-batch was planned: a later one can begin where the start would be resolved now.
-        self._is_begun = False
+        # The end of the micro-batch planned last: a later one can begin where the start would be resolved now. For a
+        # source that a query uses twice Spark plans each micro-batch twice.
+        self._planned: SourceOffset | None = None
         # For a Spark that does not pass a start to `latestOffset`: where the last planned micro-batch ends.
         self.position: SourceOffset | None = None
         group_id = options.commit_group_id
@@ -168,19 +169,20 @@ class DriverSide:
         with self._measured():
             planned = self.planner.plan(begins, end.offsets, end.topic_ids, end.leader_epochs)
             size = sum(piece.size for piece in planned)
-            SOURCE_METRICS.add("micro_batches_planned")
-            SOURCE_METRICS.add("offsets_planned", size)
+            if end != self._planned:
+                SOURCE_METRICS.add("micro_batches_planned")
+                SOURCE_METRICS.add("offsets_planned", size)
             SOURCE_METRICS.report(
                 end=offsets_digest(to_json_offsets(end.offsets)), offsets_planned=size, **self._lag.totals
             )
-        self.position, self._is_begun = end, True
+        self.position = self._planned = end
         return planned
 
     def _begins(self, start: SourceOffset, end: SourceOffset) -> OffsetMap:
         """Return where a micro-batch begins; Spark stores its end, but not the start of a source's first one."""
         if end.begins is not None:
             return end.begins
-        if start == self._first_start and not self._is_begun:
+        if start == self._first_start and self._planned in (None, end):
             return self._first_begins(start, end)
         # Topics that were created again are read from their first record, as added ones.
         return {
@@ -231,7 +233,7 @@ class DriverSide:
 
     def next_end(self, start: SourceOffset, limit: ReadLimit) -> SourceOffset:
         failpoints.reach("source.before_plan")
-        is_first = start == self._first_start and not self._is_begun
+        is_first = start == self._first_start and self._planned is None
         if is_first and self._start_error is not None:
             raise self._start_error
         self._there = self.planner.latest(start, self._target)

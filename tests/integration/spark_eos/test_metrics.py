@@ -223,7 +223,10 @@ def test_streaming_query_serves_its_counters_while_it_runs(
     ) as query:
         assert isinstance(served(port), dict), "before its first micro-batch"
         for _ in range(2):
+            start = query.position
             assert query.trigger()
+            # As for another use of the source in the query.
+            query.reader.partitions(start, query.position)
         planned = f"eos_kafka_source_micro_batches_planned_total {labels}"
         wait_until(lambda: scraped(port).get(planned) == 2, "both micro-batches", deadline_s=DEADLINE_S)
         found = scraped(port)

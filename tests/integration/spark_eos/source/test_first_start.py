@@ -115,6 +115,16 @@ def test_start_that_cannot_be_resolved_stops_a_new_query(kafka_address: str, top
     reader.stop()
 
 
+def test_first_micro_batch_of_another_version_is_planned_again_as_it_was(kafka_address: str, topic: str) -> None:
+    """Spark plans a micro-batch once for each use of a source in its query, as in a union of a stream with itself."""
+    send_plain(kafka_address, topic, "abc")
+    add_partitions(kafka_address, topic, 2)
+    reader = new_reader(kafka_address, subscribe=topic, startingOffsets="earliest")
+    start, end = reader.initialOffset(), {topic: {"0": 3}}
+    assert [planned(reader, start, end) for _ in range(2)] == [[f"{topic}-0 [0, 3)"]] * 2
+    reader.stop()
+
+
 def test_first_micro_batch_of_another_version_needs_its_start(kafka_address: str, topic: str) -> None:
     """Spark's own source stores the start in a file that a Python source cannot see."""
     send_plain(kafka_address, topic, "abcd")
