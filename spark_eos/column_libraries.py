@@ -25,6 +25,14 @@ def check_column_libraries() -> None:
         if error.name not in NEEDED:
             raise
         raise _refusal(error.name, "which is not installed") from error
+    except ImportError as error:
+        # As under a limit of memory: the libraries take some 350 MiB of address space.
+        raise UnsupportedError(
+            f"The format eos-kafka cannot import pyarrow or NumPy: {error}",
+            checked=f"Python {sys.version.split()[0]} at {sys.executable}",
+            remedy="If spark.sql.planner.pythonExecution.memory or spark.executor.pyspark.memory is set, raise it to "
+            "512 MiB or more, or leave it out. Otherwise install pyarrow and NumPy again in this Python",
+        ) from error
     for name, version in found.items():
         if _numbers(version) < NEEDED[name]:
             raise _refusal(name, f"and finds {version}")

@@ -46,6 +46,21 @@ def test_missing_library_is_refused_with_the_command(name: str, monkeypatch: pyt
         check_column_libraries()
 
 
+def test_library_that_cannot_be_loaded_is_an_error_with_the_limits_of_memory(monkeypatch: pytest.MonkeyPatch):
+    """As with 256 MiB for Spark's Python processes on the driver."""
+
+    class Unloadable:
+        @property
+        def __version__(self) -> str:
+            raise ImportError("libarrow.so.2600: failed to map segment from shared object")
+
+    monkeypatch.setitem(sys.modules, "pyarrow", Unloadable())
+    with pytest.raises(
+        UnsupportedError, match=r"failed to map segment.*planner\.pythonExecution\.memory or .* to 512 MiB"
+    ):
+        check_column_libraries()
+
+
 @pytest.mark.parametrize(("library", "found"), [(pyarrow, "18.1.0"), (numpy, "1.25.2")])
 def test_old_library_is_refused_with_its_version(library, found: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(library, "__version__", found)
