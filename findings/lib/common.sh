@@ -79,6 +79,49 @@ SETTINGS
     start_node 1 broker,controller "${ports[0]}" ",CONTROLLER://127.0.0.1:${ports[1]}" --standalone
 }
 
+# kfake: start franz-go's broker of 18 September 2026, which needs Go and no Java, and set BOOTSTRAP to its address.
+kfake() {
+    mkdir kfake
+    cat >kfake/go.mod <<'GO'
+module kfake
+
+go 1.26
+
+require github.com/twmb/franz-go v1.22.3
+
+require github.com/twmb/franz-go/pkg/kfake v0.0.0-20260918054303-01f206a7e32c
+GO
+    cat >kfake/main.go <<'GO'
+package main
+
+import (
+	"os"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+)
+
+func main() {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	if err != nil {
+		panic(err)
+	}
+	if err := os.WriteFile(os.Args[1], []byte(cluster.ListenAddrs()[0]), 0o600); err != nil {
+		panic(err)
+	}
+	select {}
+}
+GO
+    (cd kfake && go mod tidy && go build -o program .) >kfake.log 2>&1
+    kfake/program address >>kfake.log 2>&1 &
+    nodes+=($!)
+    for _ in $(seq 240); do
+        [ -s address ] && break
+        sleep 0.5
+    done
+    BOOTSTRAP=$(cat address)
+    export BOOTSTRAP
+}
+
 # second_node: start another node beside it, a broker, and set SECOND to its process id.
 second_node() {
     start_node 2 broker "$(free_ports 1)" ""
