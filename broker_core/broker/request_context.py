@@ -93,7 +93,7 @@ class RequestContext:
 
     def own_addresses(self) -> list[tuple[str, str, int]]:
         listener, broker_id = self.connection.listener, self.broker.broker_id
-        by_name = listener.all_addresses or {listener.name: listener.addresses}
+        by_name = self.broker.stale_addresses or listener.all_addresses or {listener.name: listener.addresses}
         return [(name, *addresses[broker_id]) for name, addresses in by_name.items()]
 
     def wait(

@@ -20,7 +20,7 @@ from tests.support.broker_core.moves_world import (
     waiting_fetch,
 )
 from tests.support.broker_core.requests import plain_commit, produced, transactional
-from tests.support.messages import SAFE, creation, levels_request
+from tests.support.messages import SAFE, creation, filled, levels_request
 
 E = ErrorCode
 P0, P1 = PARTITIONS
@@ -67,6 +67,17 @@ def test_stale_broker_keeps_its_roles_while_others_name_another_broker() -> None
         for broker, client in world.clients.items()
     }
     assert listed == {STALE: {STALE, OTHER}, OTHER: {OTHER}}
+
+
+def test_stale_broker_describes_its_own_listeners() -> None:
+    world = stale_world(V2)
+    wanted = [m.DescribeConfigsRequest.DescribeConfigsResource(4, str(STALE), ["advertised.listeners"])]
+    request = filled(m.DescribeConfigsRequest, resources=wanted)
+    [before] = world.clients[STALE].ask(request, 4).results
+    part(world)
+    [now] = world.clients[STALE].ask(request, 4).results
+    assert now.error_code == E.NONE
+    assert [each.value for each in now.configs] == [each.value for each in before.configs] != []
 
 
 def test_stale_broker_returns_the_old_offsets_of_a_group() -> None:
