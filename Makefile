@@ -126,7 +126,7 @@ soak: java $(INSTALLED) ## Run a query for MINUTES=n with restarts, failures and
 without: $(INSTALLED) ## Run the broker's unit tests in a copy without FEATURE=all, or one folder of broker_core/features
 	@$(RUN) -m tests.support.without_feature $(FEATURE) -n 2
 
-simulate: $(INSTALLED) ## Run SEEDS=n seeded simulations of broker, clients and sink, from FIRST=n on, and report the first that fails; WORLDS=--acts plays users and operators, WORLDS=--reads a query that reads
+simulate: $(INSTALLED) ## Run SEEDS=n seeded simulations of broker, clients and sink, from FIRST=n on, and report the first that fails; WORLDS=--acts plays users and operators, WORLDS=--reads a query that reads, WORLDS=--copies one that does both
 	@$(RUN) -m tests.simulation --seeds $(SEEDS) --first $(FIRST) $(WORLDS)
 
 explore: $(INSTALLED) ## Visit every state of small worlds of drivers, tasks and a cluster, with the protocol's code: about two minutes on two cores; BOUNDS="--tasks 2 --faults 2" sets their size

@@ -34,12 +34,19 @@ class _Worlds(NamedTuple):
     shares: bool
     acts: bool
     reads: bool
+    copies: bool
 
     def play(self, seed: int, *, keep_trace: bool = False) -> Outcome:
         """Play one world."""
-        if self.acts or self.reads:
-            return acts.play(seed, scene=acts.READING if self.reads else acts.WRITING, keep_trace=keep_trace)
+        if self.scene is not None:
+            return acts.play(seed, scene=self.scene, keep_trace=keep_trace)
         return play(seed, keep_trace=keep_trace, stale_brokers=self.stale, shares=self.shares)
+
+    @property
+    def scene(self) -> acts.Scene | None:
+        """Return the kind of worlds with acts that is chosen, if one is."""
+        chosen = (self.acts, acts.WRITING), (self.reads, acts.READING), (self.copies, acts.COPYING)
+        return next((scene for is_chosen, scene in chosen if is_chosen), None)
 
     @property
     def words(self) -> list[str]:
@@ -49,7 +56,7 @@ class _Worlds(NamedTuple):
     @property
     def not_due(self) -> Collection[FaultKind]:
         """Return the kinds of faults that these worlds need not have."""
-        if self.acts or self.reads:
+        if self.scene is not None:
             return frozenset(FaultKind)
         if self.shares:
             return NOT_IN_SHARE_WORLDS
@@ -75,6 +82,7 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--shares", action="store_true", help="play worlds of share groups")
     parser.add_argument("--acts", action="store_true", help="play a query that writes, and what is done around it")
+    parser.add_argument("--copies", action="store_true", help="play a query that reads and writes, and such acts")
     parser.add_argument("--reads", action="store_true", help="play a query that reads, and what is done around it")
     parser.add_argument(
         "--broken",
@@ -86,7 +94,7 @@ def main(words: Sequence[str] | None = None) -> int:
         f"shows it; NAME is one of: {', '.join(BROKEN)}",
     )
     arguments = parser.parse_args(words)
-    worlds = _Worlds(arguments.stale, arguments.shares, arguments.acts, arguments.reads)
+    worlds = _Worlds(arguments.stale, arguments.shares, arguments.acts, arguments.reads, arguments.copies)
     if arguments.replay is not None:
         if arguments.broken == _ALL:
             parser.error("--replay needs the name of the injected bug: --broken NAME")

@@ -17,9 +17,12 @@ NOTHING: Final = "(?!)"
 class Acted:
     """A query with its acts; a subclass runs it and judges what came of it."""
 
+    # What distinguishes the queries of a world.
+    label = ""
+
     def __init__(self, world: World, kinds: Collection[str]) -> None:
         self.world = world
-        self.random = Random(f"acts/{world.plan.seed}")
+        self.random = Random(f"acts/{world.plan.seed}{self.label}")
         self.kinds = kinds
         self.acts: list[str] = []
         self.run_number = 0
@@ -64,6 +67,9 @@ class Acted:
     def note_kept(self, log: Any) -> None:
         """Take back that what is visible in a log was deleted."""
         raise NotImplementedError
+
+    def note_hanging(self) -> None:
+        """Remember that what is open now may hang."""
 
     def any_topic(self) -> str:
         """Choose a topic that the cluster's acts are for."""

@@ -7,7 +7,7 @@ chooses. A driver may die or freeze at any of the sink's failpoints.
 import contextlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -41,13 +41,14 @@ TOPICS, PREFIXES = ("sunk", "other"), ("sim", "sim2")
 DECISION_TOPICS = ("eos-kafka-decisions", "eos-kafka-decisions-2")
 PARTITIONS = 2
 ENDED: Final = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
-_POINTS: Final = (
+POINTS: Final = (
     *("task.begin", "task.before_write", "task.prepared"),
     *("driver.before_verify", "driver.taken_over", "driver.before_settle", "driver.settled"),
     *("driver.before_decide", "driver.decision_flushed", "driver.mid_decide", "driver.after_decide"),
     *("driver.mid_complete", "driver.after_complete", "driver.mid_sweep", "driver.after_sweep"),
 )
-_DRIVERS_POINTS: Final = tuple(each for each in _POINTS if each.startswith("driver"))
+_TASKS_POINTS: Final = tuple(each for each in POINTS if each.startswith("task"))
+_DRIVERS_POINTS: Final = tuple(each for each in POINTS if each.startswith("driver"))
 _LOST_IN_PART: Final = "was decided, but"
 _OTHER_DRIVER: Final = "newer driver|may no longer decide"
 _OTHER_NAME: Final = "was written by run|already written|already decided"
@@ -76,6 +77,7 @@ USERS_ACTS: Final = {
     "retried function": "already written under the name",
     "name": _OTHER_NAME,
 }
+NEWER_USERS_ACTS: Final = {"executor": NOTHING, "neighbour": NOTHING}
 
 
 @dataclass
@@ -109,6 +111,8 @@ class Spark:
 class ActedQuery(Acted):
     """The query: its options, its checkpoint and its runs."""
 
+    query, job = QUERY, JOB
+
     def __init__(self, world: "World", kinds: Collection[str]) -> None:
         super().__init__(world, kinds)
         self.journal = Journal()
@@ -141,13 +145,28 @@ class ActedQuery(Acted):
         self._driver_ahead_ms = 0
         self._spark = self._new_spark()
 
+    @property
+    def decision_topic(self) -> str:
+        """Return the topic of its decisions now."""
+        return self.options["decisionTopic"]
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names under which its writes are decided."""
+        return [self.name_of(write) for write in range(len(self.writes))]
+
     def name_of(self, write: int) -> str:
         """Return the name under which a write is decided."""
         topic, name = self.writes[write]
-        return {"job": JOB, "stream": QUERY}.get(self.mode, f"{QUERY}/{name or topic}")
+        return {"job": self.job, "stream": self.query}.get(self.mode, f"{self.query}/{name or topic}")
 
     def _new_spark(self, name: str = "") -> Spark:
-        return Spark(self.world, f"executor{name or self.run_number}", self.random)
+        return Spark(self.world, f"executor{self.label}{name or self.run_number}", self.random)
+
+    @property
+    def run_name(self) -> str:
+        """Return the name of the newest run."""
+        return f"run{self.run_number}"
 
     # Runs
 
@@ -157,12 +176,12 @@ class ActedQuery(Acted):
             self.run_number += 1
             if self.run_number > 1:
                 self._act_between_runs()
-            name, self._fate = f"run{self.run_number}", None
-            for kind, chance in (("death", 0.5), ("zombie", 0.3), ("stop", 0.5)):
+            name, self._fate = self.run_name, None
+            for kind, chance in (("death", 0.5), ("zombie", 0.3), ("stop", 0.5), ("executor", 0.8)):
                 if self._fate is None and kind in self.kinds and self.run_number <= RUNS_WITH_ACTS:
                     visits = self.random.randint(0, self.micro_batches)
                     if self.random.random() < chance:
-                        points = _DRIVERS_POINTS if kind == "stop" else _POINTS
+                        points = {"stop": _DRIVERS_POINTS, "executor": _TASKS_POINTS}.get(kind, POINTS)
                         self._fate = kind, self.random.choice(points), visits
             fiber = self._begin(self._spark, name, self.done)
             if self.happens("copy"):
@@ -288,7 +307,7 @@ class ActedQuery(Acted):
         except (EosKafkaError, JobFailedError) as caught:
             error = caught
             self.note(f"{name} stops: {type(error).__name__}: {error}")
-        if name == f"run{self.run_number}":
+        if name == self.run_name:
             self.error = error
 
     def _write_micro_batches(self, spark: Spark, name: str, done: set[int]) -> None:
@@ -313,7 +332,7 @@ class ActedQuery(Acted):
     def _write(self, spark: Spark, run: str, number: int, write: int) -> int:
         """Write as Spark's writers do; return the number of the try."""
         tries = self.journal.tries[number, write]
-        tries.append(self._rows(tries, f"b{number}.w{write}.v{len(tries)}"))
+        tries.append(self._rows(tries, f"{self.label}b{number}.w{write}.v{len(tries)}"))
         at, (topic, name), query = len(tries) - 1, self.writes[write], self.name_of(write)
         given = {**self.options, "topic": topic}
         if given.get("discardDifferingRows") == "true":
@@ -386,6 +405,9 @@ class ActedQuery(Acted):
             return
         name = f"run{self.run_number}"
         self.note(f"{name}: {kind} at {point}")
+        if kind == "executor":
+            self._lose_executor(self.world.fibers.current)
+            return
         if kind == "stop":
             # Spark kills the process that commits, and aborts in another one.
             self.world.fibers.current.kill()
@@ -405,6 +427,15 @@ class ActedQuery(Acted):
                 self.world.scheduler.after(delay_us, each.go_on)
         self._spark = self._new_spark()
 
+    def _lose_executor(self, task: Any) -> None:
+        """Lose a task's machine, which may go on when Spark has run the task elsewhere."""
+        if self.random.random() < 0.3:
+            task.kill()
+        else:
+            task.pause()
+            self.world.scheduler.after(self.random.choice((500, 4_000, 12_000, 50_000)) * US_PER_MS, task.go_on)
+        self.world.fibers.sleep_ms(1)
+
     # What came of it
 
     def note_deletion(self, log: Any, end: int) -> None:
@@ -419,6 +450,9 @@ class ActedQuery(Acted):
         # A record whose marker is lost may be visible again.
         self.journal.seen.subtract(v for _, v in records_of(log, READ_UNCOMMITTED) if self.journal.seen[v])
 
+    def note_hanging(self) -> None:
+        self.journal.cut.update(log.topic_partition for topic in TOPICS for log in self.logs_of(topic))
+
     def any_topic(self) -> str:
         return str(self.random.choice(self.writes)[0])
 
@@ -432,7 +466,12 @@ class ActedQuery(Acted):
                 hidden = (value for at, value in records_of(log, READ_UNCOMMITTED) if at >= log.last_stable_offset)
                 journal.deleted.update(hidden if log.topic_partition in journal.cut else ())
         yield from (f"{value} is there {count} times" for value, count in seen.items() if count > 1)
-        text = str(self.error or "")
+        journal.seen = seen
+        yield from self.judge_rows(seen, explained)
+
+    def judge_rows(self, seen: Mapping[str, int], explained: dict[str, str]) -> Iterator[str]:
+        """Yield what is wrong with the rows of this query, given how often readers have seen each row."""
+        journal, text = self.journal, str(self.error or "")
         for unit, tries in journal.tries.items():
             values = [[value for split in rows for _, value in split] for rows in tries]
             if len({tuple(sorted(each)) for each in values if any(seen[value] for value in each)}) > 1:

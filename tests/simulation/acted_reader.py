@@ -6,7 +6,7 @@ It reads a micro-batch again that was not marked, from the same start to the sam
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -22,6 +22,7 @@ from spark_eos.source.planner import Planner
 from spark_eos.source.range_reader import read_range
 from tests.simulation.acted import NOTHING, RUNS_WITH_ACTS, Acted
 from tests.simulation.client import Client, GaveUpError
+from tests.simulation.history import READ_UNCOMMITTED
 from tests.simulation.judge import records_of
 from tests.simulation.producers import (
     CLASSIC,
@@ -33,6 +34,7 @@ from tests.simulation.producers import (
     finish,
     recalled,
 )
+from tests.simulation.sink import JobFailedError
 from tests.support.history.format import READ_COMMITTED
 from tests.support.simulated.scheduler import US_PER_MS
 
@@ -44,7 +46,7 @@ _ATTEMPTS: Final = 4
 _QUIET_RUNS: Final = 3
 # Longer than any transaction stays open that will end.
 _REST_US: Final = 60_000 * US_PER_MS
-_POINTS: Final = ("source.before_plan", "source.before_read", "source.mid_read", "driver.logged", "driver.read")
+READERS_POINTS: Final = ("source.before_plan", "source.before_read", "source.mid_read", "driver.logged", "driver.read")
 _SUBSCRIPTIONS: Final = (("subscribe", ",".join(TOPICS)), ("subscribePattern", "sunk|oth.*"))
 _NARROWER: Final = (("subscribe", TOPICS[0]), ("assign", json.dumps({TOPICS[0]: [0, 1], TOPICS[1]: [1]})))
 # What a user does between two runs, and the words of an error that it explains.
@@ -90,10 +92,15 @@ class ActedReader(Acted):
         self.read: dict[int, list[list[Row]]] = defaultdict(list)
         # What was visible and is deleted.
         self.deleted: set[Row] = set()
+        # What had been aborted when its marker was lost, and where the log was stable before.
+        self.unmarked: set[Row] = set()
+        self._stable = 0
         # What was read at read_uncommitted, visible or not.
         self.uncommitted: set[Row] = set()
         self.is_over = False
         self._still_since_us = 0
+        # Where its driver may die, and after how many visits.
+        self.points: Sequence[str] = READERS_POINTS
         self._death: tuple[str, int] | None = None
         # The option that a narrower one has replaced for a run.
         self._wider: tuple[str, str] | None = None
@@ -155,7 +162,7 @@ class ActedReader(Acted):
                 self._act_between_runs()
             self._death = None
             if self.happens("death", 0.5):
-                self._death = self.random.choice(_POINTS), self.random.randint(0, 6)
+                self._death = self.random.choice(self.points), self.random.randint(0, 6)
             fiber = self.world.fibers.spawn(f"driver/run{self.run_number}", self._run)
             fiber.process_id = self.world.new_process_id()
             while not fiber.is_done:
@@ -223,7 +230,7 @@ class ActedReader(Acted):
         try:
             with closing(DriverSide(options, self.world.processes.current)) as driver:
                 self._read_micro_batches(driver, options)
-        except EosKafkaError as error:
+        except (EosKafkaError, JobFailedError) as error:
             self.error = error
             self.note(f"run{self.run_number} stops: {type(error).__name__}: {error}")
 
@@ -288,14 +295,19 @@ class ActedReader(Acted):
 
     def _read_one(self, driver: DriverSide, options: SourceOptions, number: int, start: dict[str, Any]) -> None:
         begin, end = SourceOffset.from_json(start), SourceOffset.from_json(self.ends[number])
-        rows: list[Row] = []
+        found: list[list[Row]] = []
         for piece in driver.outages.wait_out(partial(driver.plan, begin, end)):
             self.world.fibers.sleep_ms(self.random.choice((1, 1, 1, 50, 1_000)))
-            rows += self._task(piece, options, is_last=False)
+            found.append(self._task(piece, options, is_last=False))
+        self.use(number, found)
+        rows = [row for split in found for row in split]
         self.read[number].append(sorted(rows))
         self.reach("driver.read")
         self.done.add(number)
         self.note(f"run{self.run_number} has read micro-batch {number}: {len(rows)} rows")
+
+    def use(self, number: int, found: list[list[Row]]) -> None:
+        """Do something with the rows of a micro-batch, by task."""
 
     def _task(self, piece: OffsetRange, options: SourceOptions, *, is_last: bool) -> list[Row]:
         """Read a range, again if that fails, as Spark does."""
@@ -329,9 +341,13 @@ class ActedReader(Acted):
         self._death = (point, visits - 1) if visits else None
         if not visits:
             self.note(f"run{self.run_number}: death at {point}")
-            fiber = self.world.fibers.current
-            fiber.kill()
-            fiber.sleep_until(None)
+            self.die()
+
+    def die(self) -> None:
+        """End the driver."""
+        fiber = self.world.fibers.current
+        fiber.kill()
+        fiber.sleep_until(None)
 
     # What came of it
 
@@ -340,9 +356,12 @@ class ActedReader(Acted):
 
     def note_deletion(self, log: Any, end: int) -> None:
         self.deleted |= {row for row in _visible(log) if row.offset < end}
+        self._stable = log.last_stable_offset
 
     def note_kept(self, log: Any) -> None:
         self.deleted.difference_update(_visible(log))
+        ended = range(log.last_stable_offset, self._stable)
+        self.unmarked.update(row for row in _visible(log, READ_UNCOMMITTED) if row.offset in ended)
 
     def judge(self, explained: dict[str, str]) -> Iterator[str]:
         there = self._visible_rows()
@@ -365,6 +384,7 @@ class ActedReader(Acted):
         if self.error is not None:
             return
         first = self._first_start()
+        there -= self.unmarked
         missing = [row for row in sorted(there) if row.value not in seen and row.offset >= first.get(row[:2], 0)]
         if "subscribe" in self.options and self.options["subscribe"] == TOPICS[0]:
             missing = [row for row in missing if row.topic == TOPICS[0]]
@@ -382,9 +402,9 @@ class ActedReader(Acted):
         }
 
 
-def _visible(log: Any) -> Iterator[Row]:
+def _visible(log: Any, level: str = READ_COMMITTED) -> Iterator[Row]:
     place = log.topic_partition
-    for offset, value in records_of(log, READ_COMMITTED):
+    for offset, value in records_of(log, level):
         yield Row(place.topic, place.partition, offset, value)
 
 

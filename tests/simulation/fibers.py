@@ -30,7 +30,7 @@ class Fiber:
         self._fibers = fibers
         self._work = work
         self._greenlet = greenlet(self._run)
-        self._paused = False
+        self.is_paused = False
         self._is_due = False
         self._wake_up: ScheduledEvent | None = None
 
@@ -49,7 +49,7 @@ class Fiber:
         if self._wake_up is not None:
             self._wake_up.cancel()
             self._wake_up = None
-        if self._paused:
+        if self.is_paused:
             self._is_due = True
         elif not self.is_done:
             self._fibers.switch_to(self._greenlet)
@@ -70,11 +70,11 @@ class Fiber:
 
     def pause(self) -> None:
         """Stop the fiber where it waits."""
-        self._paused = True
+        self.is_paused = True
 
     def go_on(self) -> None:
         """End the pause."""
-        self._paused = False
+        self.is_paused = False
         if self._is_due:
             self._is_due = False
             self._fibers.scheduler.after(0, self.resume)
@@ -83,7 +83,7 @@ class Fiber:
         """End the fiber where it waits."""
         if not self.is_done:
             self.is_killed = True
-            self._paused = False
+            self.is_paused = False
             self._fibers.scheduler.after(0, self.resume)
 
 
@@ -125,7 +125,7 @@ class Fibers:
         """End all remaining fibers, outside of time."""
         for fiber in self.all:
             fiber.is_killed = True
-            fiber._paused = False
+            fiber.is_paused = False
             while not fiber.is_done and fiber._greenlet:
                 fiber._greenlet.switch()
             fiber.is_done = True

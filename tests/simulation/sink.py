@@ -70,8 +70,8 @@ class Attempt:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the attempt has ended or has a result."""
-        return self.fiber.is_done or self.message is not None or self.error is not None
+        """Return whether the attempt has ended, has a result or is lost."""
+        return self.fiber.is_done or self.fiber.is_paused or self.message is not None or self.error is not None
 
 
 class Executors:
@@ -92,6 +92,10 @@ class Executors:
     def forget(self) -> None:
         """Let go of the processes: Spark starts others."""
         self._idle.clear()
+
+    def share(self, other: "Executors") -> None:
+        """Use the processes of another query."""
+        self._idle = other._idle
 
     def run(self, place: Place, rows: list[Rows], options_of: Callable[[int], SinkOptions]) -> list[TaskMessage]:
         """Run all tasks of a micro-batch, each with the options for its split; return their messages."""
