@@ -13,6 +13,18 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from broker_core.broker.cluster import Cluster
+from broker_core.config import STANDARD_AUTHORIZER
+from broker_core.security.acls import (
+    ANY_USER,
+    CLUSTER_NAME,
+    WILDCARD,
+    Acl,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TransactionState
 from spark_eos import failpoints
 from spark_eos.admin.decision_operator import DecisionOperator
@@ -56,6 +68,14 @@ _LOST: Final = "was decided, but"
 _STATE_LOST: Final = f"{_LOST}|has not ended|hang|fate unknown|which does not exist|did not complete in time"
 _RESIZED: Final = f"{_GONE}|{_LOST}|does not exist|which has"
 _ODD: Final = "odd answers"
+_DENIED: Final = "rights"
+_AUTHORIZED: Final = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
+_RIGHTS: Final = {
+    ResourceType.TOPIC: (Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS),
+    ResourceType.GROUP: (Operation.READ, Operation.DESCRIBE),
+    ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
+    ResourceType.CLUSTER: (Operation.IDEMPOTENT_WRITE, Operation.DESCRIBE),
+}
 _ODD_SHARE: Final = 0.4
 _SHORT_SEGMENTS: Final = {"segment.bytes": "600"}
 _CLEANED: Final = {**_SHORT_SEGMENTS, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
@@ -248,6 +268,28 @@ def _limit_messages(query: ActedQuery, cluster: Cluster) -> None:
     _later(query, query.random.choice((500, 5_000, 40_000)), partial(configure, 1_048_588))
 
 
+def _deny(query: Acted, cluster: Cluster) -> None:
+    """Take a right away from all users, and give it back later."""
+    kind = query.random.choice(list(_RIGHTS))
+    name = WILDCARD
+    if kind is ResourceType.CLUSTER:
+        name = CLUSTER_NAME
+    elif kind is ResourceType.TOPIC:
+        name = query.random.choice((query.any_topic(), _decisions(query), WILDCARD))
+    everything = ResourcePattern(kind, PatternType.LITERAL, CLUSTER_NAME if kind is ResourceType.CLUSTER else WILDCARD)
+    cluster.metadata.create_acl(Acl(everything, ANY_USER, WILDCARD, Operation.ALL, Permission.ALLOW))
+    operation = query.random.choice(_RIGHTS[kind])
+    denied = Acl(everything._replace(name=name), ANY_USER, WILDCARD, operation, Permission.DENY)
+    query.note(f"{operation.name} on {kind.name} {name} is denied")
+    cluster.metadata.create_acl(denied)
+
+    def give_back(cluster: Cluster) -> None:
+        if denied in cluster.metadata.acls:
+            cluster.metadata.delete_acl(denied)
+
+    _later(query, query.random.choice((500, 5_000, 40_000)), give_back)
+
+
 def _set_clocks(query: Acted) -> None:
     """Let the clock of a running client jump, as after a resumed machine or a late NTP answer."""
     running = [each for each in query.world.fibers.all if not each.is_done and "/" in each.name]
@@ -335,10 +377,11 @@ _NEWER_CLUSTERS_ACTS: Final[dict[str, tuple[Callable[[Any], None], str]]] = {
     ),
     "cut off": (_cut_off, _LOST),
     "lose state": (_at_once(_lose_state), _STATE_LOST),
-    "lose pointers": (_at_once(partial(_lose_records, lambda _: CONSUMER_OFFSETS_TOPIC)), NOTHING),
+    "lose pointers": (_at_once(partial(_lose_records, lambda _: CONSUMER_OFFSETS_TOPIC)), "has not ended"),
     "limit messages": (_at_once(_limit_messages), f"{_LOST}|max.message.bytes"),
     "clocks": (_set_clocks, f"{_LOST}|clock"),
     "abort hanging": (_abort_hanging, NOTHING),
+    _DENIED: (_at_once(_deny), f"{_LOST}|AUTHORIZATION_FAILED|right"),
 }
 _LOSS: Final = "KAFKA_DATA_LOSS"
 _READERS_CLUSTERS_ACTS: Final[dict[str, tuple[Callable[[Any], None], str]]] = {
@@ -413,7 +456,7 @@ _PIPES_CLUSTERS_ACTS: Final = {
 } | {
     kind: (act, f"{words}|{OTHER_ROWS}")
     for kind, (act, words) in WRITING.clusters_acts.items()
-    if kind not in READING.clusters_acts and kind not in ("operator", "limit messages")
+    if kind not in READING.clusters_acts and kind not in ("operator", "limit messages", _DENIED)
 }
 COPYING: Final = Scene(
     ActedPipe,
@@ -441,6 +484,8 @@ def play(seed: int, only: Collection[str] = (), *, scene: Scene = WRITING, keep_
         if kept in kinds:
             kinds.pop(other, None)
     settings = {"transaction.version": random.choice(("1", "2", "2"))}
+    if _DENIED in kinds:
+        settings |= _AUTHORIZED
     plan = calm(TOPICS[0], PARTITIONS, DECISION_TOPICS[0], group_id(PREFIXES[0], QUERY), settings)
     topics = {topic: (PARTITIONS, _SHORT_SEGMENTS if "compact" in kinds else {}) for topic in scene.topics}
     plan = replace(plan, seed=seed, brokers=random.choice((1, 2, 3)), topics=topics, journals={})
