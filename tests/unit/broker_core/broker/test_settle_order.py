@@ -13,12 +13,13 @@ import pytest
 
 from broker_core.log.partition_log import PartitionLog
 from broker_core.log.write_ahead import WriteAheadStorage
+from broker_core.server import disk
 from broker_core.server.disk import DiskStorage
 from broker_core.simulation.disk import MemoryStorage
-from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from broker_core.wire import messages as m
 from tests.support.broker_core import requests
-from tests.support.broker_core.requests import end_request, init_producer, produced, transactional
+from tests.support.broker_core.requests import end_request, init_producer, offset_commit, produced, transactional
 from tests.support.direct import DirectClient, direct_cluster
 from tests.support.simulated.disk import SimulatedDisk
 from tests.support.simulated.faults import FaultCounts
@@ -108,17 +109,39 @@ def test_commit_syncs_once_for_its_decision_and_once_for_its_markers(monkeypatch
     assert synced == [TRANSACTION_STATE_TOPIC, TOPIC.topic, TRANSACTION_STATE_TOPIC]
 
 
+def test_offsets_of_a_transaction_are_committed_with_one_sync_in_the_handler(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(disk, "_sync_descriptor", synced.append)
+    clients = [world(WriteAheadStorage(DiskStorage(tmp_path)))]
+    clients[0].cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
+    clients += [DirectClient(clients[0].cluster) for _ in range(2)]
+    producers = [init_producer(client, f"id-{at}") for at, client in enumerate(clients)]
+    # The first syncs of a file are its own.
+    for _ in range(3):
+        synced.clear()
+        for at, (client, producer) in enumerate(zip(clients, producers, strict=True)):
+            request = offset_commit(producer, 1, group=f"group-{at}", transactional_id=f"id-{at}")
+            client._connection.receive(client.encoded(request, 5), client.cluster.now_ms)
+        clients[0].cluster.settle_overlapping(clients[0].cluster.now_ms, lambda: None)
+        assert [client.take().topics[0].partitions[0].error_code for client in clients] == [0, 0, 0]
+        handled = len(synced)
+        for at, client in enumerate(clients):
+            producers[at] = client.ask(end_request(producers[at], transactional_id=f"id-{at}"), 5)
+    # One for each handler, and one for the answers of all.
+    assert handled == len(clients) + 1
+
+
 @pytest.mark.parametrize("overlapping", [False, True])
 def test_broker_stops_after_the_failed_sync_of_a_handler(overlapping):
     """The disk may have forgotten the writes, and would confirm the next ones all the same."""
-    disk = SimulatedDisk(Random(1), FaultCounts())
-    client = world(WriteAheadStorage(disk))
+    files = SimulatedDisk(Random(1), FaultCounts())
+    client = world(WriteAheadStorage(files))
     # The block of producer ids is durable before one of them is given out.
-    disk.syncs_until_failure = 0
+    files.syncs_until_failure = 0
     request = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1)
     client._connection.receive(client.encoded(request, 5), client.cluster.now_ms)
     assert client.closed and not client.sent
-    assert disk.has_failed_sync
+    assert files.has_failed_sync
     for _ in range(2):
         with pytest.raises(OSError, match="a sync failed: .*check the disk, then start the broker again"):
             if overlapping:
