@@ -15,7 +15,7 @@ from spark_eos.admin.timeline_page import LogReading, Timeline, document_of, pag
 from spark_eos.client.fetch import Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.inspection import list_transactions
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
+from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace, places_of
 from spark_eos.client.producer_scan import ProducerScan, Report
 from spark_eos.errors import AuthorizationError, BrokerError, OptionError, TopicError, UnsupportedError
 from spark_eos.options.operator_commands import OperatorCommands
@@ -25,6 +25,7 @@ from spark_eos.readable import printable
 from spark_eos.runtime import now_ms
 from spark_eos.transactions.findings import HangingFinding
 from spark_eos.transactions.judge import judge, open_transactions
+from spark_eos.transactions.standstills import ends
 
 DEFAULT_LAST_OFFSETS: Final = 100_000
 _LIMITS: Final = FetchLimits(max_bytes=52_428_800, partition_max_bytes=8_388_608)
@@ -35,7 +36,7 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.out is None and chosen.output == TABLE:
         raise OptionError("--out is missing", remedy="Give the file for the page, or --output json")
     with KafkaClient(options_of(chosen)) as client:
-        place = TopicPartition(chosen.topic, chosen.partition)
+        place = _most_behind(client, chosen.topic, chosen.partition)
         with progress(f"Reading {place}", color=chosen.color) as report:
             timeline = take_timeline(client, place, from_offset=chosen.from_offset, last=chosen.last, report=report)
     summary = summary_of(timeline)
@@ -61,6 +62,16 @@ def _check_reach(chosen: argparse.Namespace) -> None:
     ):
         if value is not None and value < least:
             raise OptionError(f"{name} is {value}", remedy=f"Give a whole number of at least {least}")
+
+
+def _most_behind(client: KafkaClient, topic: str, partition: int | None) -> TopicPartition:
+    """Return the partition that was chosen, or else the one whose readers are behind by the most offsets."""
+    if partition is not None:
+        return TopicPartition(topic, partition)
+    places = places_of(client.metadata([topic]).values())
+    stable, high = ends(client, places, sorted(places)) if len(places) > 1 else ({}, {})
+    lags = {each: (end or 0) - (stable.get(each) or 0) for each, end in high.items()}
+    return max(sorted(lags), key=lags.__getitem__, default=TopicPartition(topic, 0))
 
 
 def take_timeline(

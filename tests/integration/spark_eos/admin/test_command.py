@@ -246,6 +246,21 @@ def test_timeline_waits_for_a_leader_as_long_as_every_command(
     assert "Retried for 500 ms (--timeout-seconds)" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("lagging", [1, 2])
+def test_timeline_draws_the_partition_that_readers_wait_for(lagging: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """The question is why a consumer of the topic stands still; partition 0 may have nothing to do with it."""
+    with EmbeddedBroker(topics={"t": 3}) as kafka:
+        words = ["timeline", "t", "--bootstrap-server", kafka.bootstrap_servers, "--output", "json"]
+        kafka.produce("t", ["a"], partition=0)
+        assert main(words) == ExitCode.DONE
+        assert "No transaction blocks the last stable offset of t-0" in json.loads(capsys.readouterr().out)["summary"]
+        kafka.produce("t", ["b"], partition=0, transactional="short", end="open")
+        kafka.produce("t", ["c", "d"], partition=lagging, transactional="long", end="open")
+        assert main(words) == ExitCode.DONE
+        summary = json.loads(capsys.readouterr().out)["summary"]
+        assert summary.startswith(f"The last stable offset of t-{lagging} is 0, 2 offsets below")
+
+
 def test_closed_port_is_an_error_in_the_words_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--bootstrap-server", f"127.0.0.1:{refusing_port()}", "--timeout-seconds", "2"]
     for area in ("decisions list", "transactions list", "watch --count 1", "timeline t --out x"):
