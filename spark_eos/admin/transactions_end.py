@@ -224,7 +224,7 @@ def _check(chosen: argparse.Namespace, transaction: PartitionTransaction, client
     """Refuse a marker for a transaction that ends on its own, or one that contradicts its coordinator's outcome."""
     place, first_offset = transaction.topic_partition, transaction.producer.first_offset
     try:
-        [finding] = judge(client, [transaction])
+        [finding] = judge(client, [transaction], is_for_end=True)
     except UnsupportedError as error:
         raise RefusedError(
             f"These brokers cannot report whether the transaction is live: {error.happened}",

@@ -157,26 +157,33 @@ def list_by_broker(
     duration_ms: int | None = None,
     id_pattern: str | None = None,
     timeout_ms: float | None = None,
+    silent: set[int] | None = None,
 ) -> list[TransactionListing]:
     """List transactional ids in the order of the brokers that list them; brokers ignore filters they do not know.
 
-    Every broker must respond, because one that is left out would hide its transactions. States are as the broker spells
-    them, so a state that only a newer broker knows is listed too.
+    Every broker must respond, because one that is left out would hide its transactions. `silent` collects those that
+    do not, instead of an error, and those in it are not asked. States are as the broker spells them, so a state that
+    only a newer broker knows is listed too.
     """
     make = partial(_list_request, states, id_pattern, producer_ids, duration_ms)
     deadline = client.deadline(timeout_ms)
     listings: dict[int, list[TransactionListing]] = {}
+    nodes: list[int] = []
     trouble = ""
     before = {broker.node_id for broker in client.brokers()}
     for _ in client.attempts(deadline):
         client.metadata([], timeout_ms=client.remaining_ms(deadline))
         named = {broker.node_id for broker in client.brokers()}
         # A broker that one response leaves out may have transactions; it is gone if the next one leaves it out, too.
-        nodes, before = sorted((before | named) - listings.keys()), named
+        nodes, before = sorted((before | named) - listings.keys() - (silent or set())), named
         trouble = _ask_once(client, nodes, (), make, deadline, listings)
         if not trouble:
-            return [each for _, listed in sorted(listings.items()) for each in listed]
-    raise UnansweredError("ListTransactions was not answered by every broker in time", checked=trouble)
+            break
+    else:
+        if silent is None or not listings:
+            raise UnansweredError("ListTransactions was not answered by every broker in time", checked=trouble)
+        silent.update(set(nodes) - listings.keys())
+    return [each for _, listed in sorted(listings.items()) for each in listed]
 
 
 def list_answered(

@@ -319,6 +319,7 @@ OFFLINE: Final = (
     "its coordinator may be offline: no leader has the partitions {} of the coordinators' topic, whose transactional "
     "ids no broker lists"
 )
+SILENT: Final = "its coordinator may be one of the brokers that did not list their transactional ids in time: {}"
 NOT_JUDGED: Final = "its coordinator is queried at the next look"
 _HANGING: Final = "its coordinator has no open transaction with this partition, so no marker will end it"
 _OTHER_EPOCH: Final = (

@@ -33,6 +33,7 @@ from spark_eos.runtime import now_ms
 from spark_eos.transactions.findings import (
     HIDDEN,
     OFFLINE,
+    SILENT,
     HangingFinding,
     HangingVerdict,
     Owner,
@@ -86,21 +87,25 @@ def judge(
     max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
     timeout_ms: float | None = None,
     unreadable: dict[TopicPartition, str] | None = None,
+    is_for_end: bool = False,
 ) -> list[HangingFinding]:
     """Query the coordinators about transactions that were seen open, and the leaders of the suspects' partitions.
 
     A follower may not have the marker yet. With `unreadable`, there is no finding for a partition that it collects.
     A transaction that no coordinator lists has the verdict `UNKNOWN` if the principal may not see every transactional
-    id, or if a partition of the coordinators' topic has no leader, whose ids no broker lists: it may be live.
+    id, if a partition of the coordinators' topic has no leader, whose ids no broker lists, or if a broker did not
+    respond: it may be live. `is_for_end` states that a marker follows: then every broker must respond, since one that
+    is cut off may list an earlier state of what another coordinates.
 
     Raises `UnsupportedError` for brokers before Kafka 3.0, which cannot describe transactions.
     """
-    owners = _owners_of(client, opened, timeout_ms)
+    silent: set[int] | None = None if is_for_end else set()
+    owners = _owners_of(client, opened, timeout_ms, silent)
     # A coordinator that moves while the brokers are queried in turn may be missing once, but not twice. One that fences
     # a producer has the next epoch for a moment before the transaction's state shows that it ends.
     doubtful = [each for each in opened if live_finding(each, _of(owners, each)) is None]
     offline = _offline_coordinators(client, timeout_ms) if doubtful else set()
-    owners = {**owners, **_owners_of(client, doubtful, timeout_ms)}
+    owners = {**owners, **_owners_of(client, doubtful, timeout_ms, silent)}
     found = {each: live_finding(each, _of(owners, each)) for each in opened}
     suspects = {each.topic_partition for each, finding in found.items() if finding is None}
     again = ProducerScan(client, None, max_in_flight, unreadable=unreadable, timeout_ms=timeout_ms)
@@ -111,6 +116,8 @@ def judge(
         offline |= _offline_coordinators(client, timeout_ms)
         if offline:
             doubt = OFFLINE.format(", ".join(map(str, sorted(offline))))
+        elif silent:
+            doubt = SILENT.format(", ".join(map(str, sorted(silent))))
         elif not sees_every_id(client, timeout_ms=timeout_ms):
             doubt = HIDDEN
     producers_in = cache(lambda topic: _producers_in(client, topic, timeout_ms))
@@ -223,7 +230,7 @@ def require_verdicts(findings: Iterable[HangingFinding]) -> None:
                 f"Cannot tell whether the transaction of producer id {each.transaction.producer.producer_id} hangs: "
                 f"{each.why}",
                 checked=f"ListTransactions on every broker, and Metadata of {TRANSACTION_STATE_TOPIC}",
-                remedy="Start the brokers that have these partitions, and try again",
+                remedy="Start the brokers that have these partitions or do not respond, and try again",
             )
         if each.verdict is HangingVerdict.UNKNOWN:
             raise AuthorizationError(
@@ -298,9 +305,9 @@ def _of(owners: Mapping[int, tuple[Owner, ...]], each: PartitionTransaction) -> 
 
 
 def _owners_of(
-    client: KafkaClient, opened: Iterable[PartitionTransaction], timeout_ms: float | None
+    client: KafkaClient, opened: Iterable[PartitionTransaction], timeout_ms: float | None, silent: set[int] | None
 ) -> dict[int, tuple[Owner, ...]]:
-    """Return the transactional ids of producer ids, as their coordinators describe them."""
+    """Return the transactional ids of producer ids, as their coordinators describe them; `silent` as in the listing."""
     producer_ids = {each.producer.producer_id for each in opened}
     if not producer_ids:
         # A request without a filter lists all ids.
@@ -308,7 +315,7 @@ def _owners_of(
     # A broker that does not know the filter lists every id.
     listed = {
         each.transactional_id: each.producer_id
-        for each in list_by_broker(client, producer_ids=producer_ids, timeout_ms=timeout_ms)
+        for each in list_by_broker(client, producer_ids=producer_ids, timeout_ms=timeout_ms, silent=silent)
         if each.producer_id in producer_ids
     }
     found: dict[int, tuple[Owner, ...]] = {}

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from kafka.errors import IncompatibleBrokerVersion
 from kafka.protocol.broker_version_data import BrokerVersionData
 
-from broker_core import EmbeddedBroker
+from broker_core import Drop, EmbeddedBroker
 from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition, coordinator_partition
 from spark_eos.admin import transactions_end, transactions_view
 from spark_eos.admin.command import ExitCode, _parser, main, with_subcommand
@@ -577,6 +578,33 @@ def test_live_transaction_whose_coordinator_is_offline_is_not_called_hanging(
                 assert "operator who may see every id" not in found.sentence(OperatorCommands(("b:1",)), now_ms())
             [found] = kafka.json("find-hanging", "--topic", "t")
             assert found["verdict"] == "live"
+
+
+def test_broker_that_lists_no_transactions_hides_only_its_own_transactions(capsys: pytest.CaptureFixture[str]) -> None:
+    # Each is in another partition of the coordinators' topic, which has five.
+    names = [
+        next(each for each in map("id-{}".format, count()) if coordinator_partition(each, 5) == n) for n in range(3)
+    ]
+    with EmbeddedBroker(brokers=2, config=HANGING_SETTINGS, topics={"t": 3}) as cluster:
+        address = cluster.bootstrap_servers.split(",")[0]
+        kafka = Kafka(address, capsys)
+        for number, name in enumerate(names):
+            cluster.move_leader(("t", number), 1)
+            cluster.move_coordinator(1, transactional_id=name)
+        with RawClient(address) as client:
+            hang(RawSession(client, names[0]), "t", age_ms=3_600_000)
+            for number in (1, 2):
+                open_up(RawSession(client, names[number]), "t", number)
+        cluster.move_coordinator(2, transactional_id=names[2])
+        search = ("find-hanging", "--topic", "t", "--timeout-seconds", "2")
+        with cluster.fault(broker=2, api="ListTransactions", action=Drop()):
+            assert kafka.run(*search, "--explain") == ExitCode.HANGING_FOUND
+            assert [cells(line)[:2] for line in kafka.out.splitlines()[1:]] == [["t", "0"]]
+            assert "t-1 at offset 0: it does not hang" in kafka.err
+            assert "did not list their transactional ids in time: 2" in kafka.err
+            assert kafka.run(*abort("t", "--start-offset", "2", "--timeout-seconds", "2")) == ExitCode.FAILED
+            assert "ListTransactions was not answered by every broker" in kafka.err
+        assert [each["verdict"] for each in kafka.json(*search)] == ["hanging", "live", "live"]
 
 
 def test_search_of_all_topics_reports_partitions_that_it_could_not_check(
