@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -24,14 +25,16 @@ def leaderless_partitions(
 
     A topic that is gone, or that the principal may not describe, hides nothing of the others.
     """
-    try:
-        found = existing_topics(client, topics, max_age_ms=max_age_ms, timeout_ms=_LEADERS_WAIT_MS)
-    except EosKafkaError:
-        # The next request meets the same failure, with more patience.
-        return {}
-    return {
-        name: [number for number, each in topic.partitions.items() if each.leader < 0] for name, topic in found.items()
-    }
+    # The second look goes to another broker if one did not respond, as the one that has led these partitions.
+    for _ in range(2):
+        with suppress(EosKafkaError):
+            found = existing_topics(client, topics, max_age_ms=max_age_ms, timeout_ms=_LEADERS_WAIT_MS)
+            return {
+                name: [number for number, each in topic.partitions.items() if each.leader < 0]
+                for name, topic in found.items()
+            }
+    # The next request meets the same failure, with more patience.
+    return {}
 
 
 def existing_topics(

@@ -11,9 +11,9 @@ import pytest
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.leaders import Leaders
+from spark_eos.client.leaders import Leaders, leaderless_partitions
 from spark_eos.client.metadata import BrokerAddress, PartitionMetadata, RecentTopics, TopicMetadata
-from spark_eos.errors import TopicError, UnansweredError
+from spark_eos.errors import TopicError, UnansweredError, UnreachableError
 from spark_eos.options.client import client_options
 from tests.support.clocks import StandingClock, runtime_by
 
@@ -136,3 +136,19 @@ def test_topic_is_gone_when_all_brokers_say_so_after_a_while(each: list[Any], se
         client.runtime.clock.sleep(seconds)
     assert len(raised) == is_gone
     assert leaders.leader(TopicPartition("t", 0))[0] == 1
+
+
+def test_broker_that_does_not_respond_hides_no_partition_without_a_leader() -> None:
+    """A marker that is sent while the partition has no leader is lost (KAFKA-20734)."""
+
+    class SilentFirst(Client):
+        is_silent = True
+
+        def require_topics(self, topics: Any, **more: Any) -> dict[str, TopicMetadata]:
+            if self.is_silent:
+                self.is_silent = False
+                raise UnreachableError("No broker answered a metadata request")
+            return super().require_topics(topics, **more)
+
+    client: Any = SilentFirst([topic(OLD, leader=-1)])
+    assert leaderless_partitions(client, ["t"]) == {"t": [0, 1]}
