@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from broker_core.errors import ErrorCode
-from broker_core.types import TopicPartition, counted
+from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition, counted
 from spark_eos.admin.output import PLAIN, TABLE, ExitCode, Painter, Style, progress, say, write
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.error_table import code_name
@@ -32,7 +32,7 @@ from spark_eos.errors import EosKafkaError, OptionError, TransactionError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.readable import one_line, printable
 from spark_eos.transactions.findings import MINUTE_MS, VERDICT_WORDS, HangingFinding, HangingVerdict, possible_start
-from spark_eos.transactions.judge import find_open, require_verdicts
+from spark_eos.transactions.judge import find_open, offline_coordinators, require_verdicts
 
 # The columns of each table: their names in JSON and CSV, with Kafka's heads.
 LIST: Final = {
@@ -181,7 +181,10 @@ def list_all(chosen: argparse.Namespace, client: KafkaClient, now_ms: int) -> in
     _write_table(
         chosen, LIST, list_document(each for each in listed if chosen.broker_id in (None, each.coordinator_id))
     )
-    if not sees_every_id(client):
+    if offline := offline_coordinators(client):
+        numbers = ", ".join(map(str, sorted(offline)))
+        say(f"The list lacks the ids in the partitions {numbers} of {TRANSACTION_STATE_TOPIC}, which have no leader.")
+    elif not sees_every_id(client):
         say(f"The list contains only ids that the principal may DESCRIBE. {SEE_EVERY_ID} to see all.")
     return ExitCode.DONE
 

@@ -104,7 +104,7 @@ def judge(
     # A coordinator that moves while the brokers are queried in turn may be missing once, but not twice. One that fences
     # a producer has the next epoch for a moment before the transaction's state shows that it ends.
     doubtful = [each for each in opened if live_finding(each, _of(owners, each)) is None]
-    offline = _offline_coordinators(client, timeout_ms) if doubtful else set()
+    offline = offline_coordinators(client, timeout_ms) if doubtful else set()
     owners = {**owners, **_owners_of(client, doubtful, timeout_ms, silent)}
     found = {each: live_finding(each, _of(owners, each)) for each in opened}
     suspects = {each.topic_partition for each, finding in found.items() if finding is None}
@@ -113,7 +113,7 @@ def judge(
     doubt = ""
     if any(found[each] is None and each.name in still and not _of(owners, each) for each in opened):
         # Before and after the coordinators are queried: one that moved meanwhile may be listed by no broker.
-        offline |= _offline_coordinators(client, timeout_ms)
+        offline |= offline_coordinators(client, timeout_ms)
         if offline:
             doubt = OFFLINE.format(", ".join(map(str, sorted(offline))))
         elif silent:
@@ -151,7 +151,7 @@ def _may_be_v2(client: KafkaClient, transaction: PartitionTransaction, timeout_m
     return True
 
 
-def _offline_coordinators(client: KafkaClient, timeout_ms: float | None) -> set[int]:
+def offline_coordinators(client: KafkaClient, timeout_ms: float | None = None) -> set[int]:
     """Return the partitions of the coordinators' topic without a leader; none if it may not be seen, or none is there.
 
     No broker lists the transactional ids in such a partition.

@@ -575,6 +575,8 @@ def test_live_transaction_whose_coordinator_is_offline_is_not_called_hanging(
                 with client_of(cluster.bootstrap_servers) as client:
                     [found] = find_open(client, [TopicPartition("t", 0)])
                 assert "may be offline" in found.sentence(OperatorCommands(("b:1",)), now_ms())
+                assert kafka.run("list") == ExitCode.DONE
+                assert f"The list lacks the ids in the partitions {state.partition} of __transaction_state" in kafka.err
                 assert "operator who may see every id" not in found.sentence(OperatorCommands(("b:1",)), now_ms())
             [found] = kafka.json("find-hanging", "--topic", "t")
             assert found["verdict"] == "live"
