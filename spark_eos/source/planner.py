@@ -309,10 +309,10 @@ class Planner:
 
     def narrowed(self, start: OffsetMap, end: OffsetMap, narrowing: Narrowing) -> tuple[OffsetMap, OffsetMap]:
         """Leave out partitions, and shorten ranges, of which no row can pass the query's filters."""
+        wanted = {tp: offset for tp, offset in start.items() if narrowing.keeps(tp)}
         # One without an end is gone, which the plan reports.
-        gone = {tp: offset for tp, offset in start.items() if tp not in end}
-        there = start.keys() - gone.keys()
-        kept = {tp: narrowing.narrowed(start[tp], end[tp]) for tp in sorted(there) if narrowing.keeps(tp)}
+        gone = {tp: offset for tp, offset in wanted.items() if tp not in end}
+        kept = {tp: narrowing.narrowed(offset, end[tp]) for tp, offset in wanted.items() if tp in end}
         kept = {tp: (begin, until) for tp, (begin, until) in kept.items() if begin < until}
         if narrowing.since_ms is not None and kept:
             young = self._lookup.offsets(dict.fromkeys(kept, narrowing.since_ms), self._options.isolation)

@@ -90,3 +90,5 @@ def test_topic_that_is_deleted_while_a_filtered_read_is_planned_is_reported(kafk
         start, end = planner.narrowed({place: 3}, {}, narrowing([EqualTo(TOPIC, topic)]))
         with pytest.raises(DataLossError, match=f"PARTITIONS_DELETED.*{topic}-0"):
             planner.plan(start, end)
+        # No row of it would have passed.
+        assert planner.narrowed({place: 3}, {}, narrowing([EqualTo(TOPIC, "other")])) == ({}, {})
