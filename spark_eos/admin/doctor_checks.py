@@ -25,7 +25,7 @@ from spark_eos.client.needed_apis import unsupported_apis
 from spark_eos.client.offset_lookup import places_of
 from spark_eos.client.topics import create_topic, describe_topic_config
 from spark_eos.client.transactions import TV2, end_txn, init_producer_id
-from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnreachableError
+from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnansweredError, UnreachableError
 from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.operator_commands import OperatorCommands
@@ -313,6 +313,8 @@ def _missing_decision_topic(client: KafkaClient, check: str, name: str) -> Findi
             config=config,
             validate_only=True,
         )
+    except UnansweredError as error:
+        return _failed(check, error)
     except EosKafkaError as error:
         return Finding(
             check,

@@ -276,6 +276,18 @@ def test_topic_of_the_coordinators_is_reported_only_if_it_takes_no_records(
     assert "partitions 7 take no records and no markers" in found[f"topic {topic}"]["found"]
 
 
+@pytest.mark.parametrize(("code", "is_refused"), [("NOT_CONTROLLER", False), ("TOPIC_AUTHORIZATION_FAILED", True)])
+def test_right_to_create_is_advised_only_if_the_creation_is_refused(
+    capsys: pytest.CaptureFixture[str], code: str, is_refused: bool
+) -> None:
+    with EmbeddedBroker() as kafka, kafka.fault(api="CreateTopics", action=Error(code)):
+        _, found = doctor(capsys, kafka.bootstrap_servers, "--decision-topic", "decisions", *QUICK)
+    assert found["decision topic decisions"]["verdict"] == "problem"
+    assert code in found["decision topic decisions"]["found"]
+    assert found["decision topic decisions"]["remedy"].startswith("Grant CREATE") == is_refused
+    assert ("the sink cannot create it" in found["decision topic decisions"]["found"]) == is_refused
+
+
 def test_decision_topic_is_described_once(capsys: pytest.CaptureFixture[str]) -> None:
     with EmbeddedBroker(topics={"decisions": 1}) as kafka:
         doctor(capsys, kafka.bootstrap_servers, "--decision-topic", "decisions", "--role", "operator", "--read-only")
