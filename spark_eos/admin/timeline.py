@@ -13,7 +13,7 @@ from spark_eos.admin.output import TABLE, ExitCode, as_json, progress, say
 from spark_eos.admin.parsers import options_of
 from spark_eos.admin.timeline_page import LogReading, Timeline, document_of, page, summary_of
 from spark_eos.client.fetch import Gone, OffsetsGoneError, RangeFetch
-from spark_eos.client.inspection import list_transactions
+from spark_eos.client.inspection import list_by_broker
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace, places_of
 from spark_eos.client.producer_scan import ProducerScan, Report
@@ -159,7 +159,7 @@ def _ask(
     try:
         opened = open_transactions(ProducerScan(client), [topic_partition])
         findings |= reading.add_open(topic_partition, opened, start)
-        owners = {each.producer_id: each.transactional_id for each in list_transactions(client)}
+        owners = {each.producer_id: each.transactional_id for each in list_by_broker(client, silent=set())}
         known = {bar.producer_id: bar.first_offset for bar in reading.open.values()}
         drawn = [each for each in opened if known.get(each.producer.producer_id) == each.producer.first_offset]
         findings |= {each.transaction.producer.producer_id: each for each in judge(client, drawn)}

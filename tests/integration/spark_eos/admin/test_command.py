@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import EmbeddedBroker, Error
+from broker_core import Drop, EmbeddedBroker, Error
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TopicPartition
 from spark_eos.admin.command import ExitCode, main
@@ -259,6 +259,17 @@ def test_timeline_draws_the_partition_that_readers_wait_for(lagging: int, capsys
         assert main(words) == ExitCode.DONE
         summary = json.loads(capsys.readouterr().out)["summary"]
         assert summary.startswith(f"The last stable offset of t-{lagging} is 0, 2 offsets below")
+
+
+def test_timeline_is_drawn_although_a_broker_lists_no_transactions(capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedBroker(brokers=2, topics={"t": 1}) as kafka:
+        kafka.produce("t", ["a"], transactional="named", end="open")
+        kafka.move_leader(("t", 0), 1)
+        kafka.move_coordinator(1, transactional_id="named")
+        words = ["timeline", "t", "--bootstrap-server", kafka.bootstrap_servers, "--output", "json"]
+        with kafka.fault(broker=2, api="ListTransactions", action=Drop()):
+            assert main([*words, "--timeout-seconds", "2"]) == ExitCode.DONE
+        assert "the transaction of 'named'" in json.loads(capsys.readouterr().out)["summary"]
 
 
 def test_closed_port_is_an_error_in_the_words_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
