@@ -267,8 +267,9 @@ class DriverSide:
         # Added partitions without records need no micro-batch; one that is made for another reason has them.
         needed = known if end == begins and known == start.offsets else end
         is_news = is_first or cut or (needed, _ids_of(needed, ids)) != (start.offsets, start.topic_ids)
+        read = known | cut
         admitted = SourceOffset(
-            end, _ids_of(end, ids), known | cut if is_first or cut else None, self._leader_epochs(end, known, start)
+            end, _ids_of(end, ids), read if is_first or cut else None, self._leader_epochs(end, read, start)
         )
         self._admitted = admitted if is_news else start
         return self._admitted
@@ -283,12 +284,12 @@ class DriverSide:
             ends = {tp: offset for tp, offset in self._available.items() if self._there.get(tp) == offset}
             warn_of_rest(self.planner.waiting(ends, marks), ends, self.client, self._warn_after_ms)
 
-    def _leader_epochs(self, end: OffsetMap, known: OffsetMap, start: SourceOffset) -> OffsetMap:
+    def _leader_epochs(self, end: OffsetMap, read: OffsetMap, start: SourceOffset) -> OffsetMap:
         """Return the epochs of leaders that have had all records before the ends of a micro-batch."""
         found = {}
         for tp, offset in end.items():
             epoch, reached = self.planner.ends.get(tp, LogPoint())
-            if (offset > reached or epoch == NO_LEADER_EPOCH) and known.get(tp) == offset:
+            if (offset > reached or epoch == NO_LEADER_EPOCH) and read.get(tp) == offset:
                 epoch = start.leader_epochs.get(tp, NO_LEADER_EPOCH)
             if epoch > NO_LEADER_EPOCH:
                 found[tp] = epoch

@@ -465,6 +465,34 @@ def test_answer_that_lacks_something_does_not_hide_that_a_log_is_truncated(
     after.stop()
 
 
+def test_answer_without_an_epoch_does_not_hide_what_is_new_in_a_cut_log(
+    cluster: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is as long as before: its end is no point of the epoch that was read."""
+    topic = create_topic(cluster.bootstrap_servers)
+    fill(cluster, topic, range(12))
+    reader = restarted(cluster, topic, startingOffsets="earliest", failOnDataLoss="false")
+    end = reader.latestOffset(reader.initialOffset(), limit := reader.getDefaultReadLimit())
+    cut(cluster, topic, 8)
+    fill(cluster, topic, range(100, 104))
+    driver = reader._driver
+    admit = driver._admission.admit
+
+    def unanswered(*_: Any, **__: Any) -> None:
+        """As a look-up between the comparison and the plan, after which another broker answers."""
+        monkeypatch.setattr(driver._admission, "admit", admit)
+        monkeypatch.setattr(driver.planner._lookup, "answered_epoch", lambda _: -1)
+        raise UnansweredError("late")
+
+    monkeypatch.setattr(driver._admission, "admit", unanswered)
+    rows = []
+    for _ in range(2):
+        start, end = end, reader.latestOffset(end, limit)
+        rows += [row for piece in reader.partitions(start, end) for row in values(reader.read(piece))]
+    assert rows == [100, 101, 102, 103]
+    reader.stop()
+
+
 def test_task_that_finds_two_losses_leaves_the_new_log_to_the_next_micro_batch(cluster: EmbeddedBroker) -> None:
     topic = create_topic(cluster.bootstrap_servers)
     fill(cluster, topic, range(10))
