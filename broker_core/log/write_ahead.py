@@ -239,21 +239,29 @@ class WriteAheadStorage:
         self._storage.sync_all(syncs)
 
     def start_syncs(self, files: Sequence[File], size_bytes: int, ended: Callable[[], None]) -> Pending | None:
-        """Make the files durable, by one frame if they have small writes; return None if that is done."""
+        """Make the files durable, by one frame if they have small writes; return None if that is done.
+
+        The caller takes the writes for durable from now on, so any failure is one of a sync: where a file cannot be
+        opened for its sync, for example.
+        """
         self._check()
-        limit_bytes = min(_MAX_FRAME_BYTES, _MAX_BYTES_PER_FILE * len(files))
-        if len(files) < self._min_files or size_bytes > limit_bytes:
-            return self._storage.start_syncs(files, size_bytes, ended)
-        written: list[tuple[WriteAheadFile, _Tail]] = []
-        own_syncs: list[Callable[[], None]] = []
-        for file in files:
-            if isinstance(file, WriteAheadFile) and file.tail is not None and file.tail.fits:
-                written.append((file, file.tail))
-            else:
-                own_syncs.append(file.sync)
-        self._storage.sync_all(own_syncs)
-        if written:
-            self._write_frame(written)
+        try:
+            limit_bytes = min(_MAX_FRAME_BYTES, _MAX_BYTES_PER_FILE * len(files))
+            if len(files) < self._min_files or size_bytes > limit_bytes:
+                return self._storage.start_syncs(files, size_bytes, ended)
+            written: list[tuple[WriteAheadFile, _Tail]] = []
+            own_syncs: list[Callable[[], None]] = []
+            for file in files:
+                if isinstance(file, WriteAheadFile) and file.tail is not None and file.tail.fits:
+                    written.append((file, file.tail))
+                else:
+                    own_syncs.append(file.sync)
+            self._storage.sync_all(own_syncs)
+            if written:
+                self._write_frame(written)
+        except OSError as error:
+            self._failure = error
+            raise
         return None
 
     def checkpoint(self) -> None:

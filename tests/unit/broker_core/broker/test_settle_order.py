@@ -5,6 +5,7 @@ survives, the coordinator's log must not record a transaction as complete while 
 would ever end that transaction.
 """
 
+import errno
 import threading
 from functools import partial
 from random import Random
@@ -21,7 +22,7 @@ from broker_core.wire import messages as m
 from tests.support.broker_core import requests
 from tests.support.broker_core.requests import end_request, init_producer, offset_commit, produced, transactional
 from tests.support.direct import DirectClient, direct_cluster
-from tests.support.simulated.disk import SimulatedDisk
+from tests.support.simulated.disk import SimulatedDisk, SimulatedFile
 from tests.support.simulated.faults import FaultCounts
 
 TOPIC = TopicPartition(requests.TOPIC, 0)
@@ -148,6 +149,30 @@ def test_broker_stops_after_the_failed_sync_of_a_handler(overlapping):
                 client.cluster.settle_overlapping(client.cluster.now_ms, lambda: None)
             else:
                 client.cluster.settle(client.cluster.now_ms)
+
+
+@pytest.mark.parametrize("overlapping", [False, True])
+def test_broker_stops_if_a_file_cannot_be_opened_for_the_sync_of_a_handler(overlapping, monkeypatch):
+    """The handler's request fails; another one of the same step must not be answered without its sync."""
+
+    def fail(_):
+        raise OSError(errno.EMFILE, "too many open files")
+
+    client = world(WriteAheadStorage(SimulatedDisk(Random(1), FaultCounts())))
+    cluster = client.cluster
+    cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
+    other, producer = DirectClient(cluster), init_producer(client)
+    other._connection.receive(other.encoded(*requests.produce(requests.records())), cluster.now_ms)
+    with monkeypatch.context() as patch:
+        patch.setattr(SimulatedFile, "begin_sync", fail)
+        client._connection.receive(client.encoded(offset_commit(producer, 1), 5), cluster.now_ms)
+    assert client.closed
+    with pytest.raises(OSError, match="a sync failed: .*too many open files"):
+        if overlapping:
+            cluster.settle_overlapping(cluster.now_ms, lambda: None)
+        else:
+            cluster.settle(cluster.now_ms)
+    assert other.sent == []
 
 
 def test_syncs_of_different_files_run_in_parallel(tmp_path):
