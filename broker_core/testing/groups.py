@@ -52,7 +52,8 @@ class GroupView:
         if not self.lag:
             raise KeyError(
                 f"group {self.group_id!r} has no lag: it is {self.state}, with no committed offset and no assigned "
-                "partition. Check its id, or call wait_stable() or wait_caught_up() first"
+                "partition of a topic that exists, or a share group, which never has one here. Check its id, or call "
+                "wait_stable() or wait_caught_up() first"
             )
         return sum(self.lag.values())
 

@@ -250,6 +250,8 @@ def test_share_group_is_shown_and_restored(kafka):
         ShareMember(client, "sharers", "in").join()
         (member,) = kafka.group("sharers").wait_stable(members=1).members
         assert (member.client_id, member.partitions) == ("raw-client", {("in", 0)})
+        with pytest.raises(KeyError, match="or a share group, which never has one here"):
+            _ = kafka.group("sharers").total_lag
         with_group = kafka.snapshot()
         kafka.restore(snapshot)
         assert "sharers" not in kafka.groups
