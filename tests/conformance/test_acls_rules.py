@@ -40,6 +40,7 @@ RULES: list[tuple[str, list[dict[str, Any]], tuple[bool, bool]]] = [
     ("altering", [{"operation": Operation.ALTER}], SEE),
     ("creating", [{"operation": Operation.CREATE}], NOTHING),
     ("altering settings", [{"operation": Operation.ALTER_CONFIGS}], NOTHING),
+    ("describing settings", [{"operation": Operation.DESCRIBE_CONFIGS}], NOTHING),
     ("a prefix", [{"name": HALF, "pattern": PREFIXED}], BOTH),
     ("the whole name as a prefix", [{"pattern": PREFIXED}], BOTH),
     ("a longer prefix", [{"name": NEXT, "pattern": PREFIXED}], NOTHING),

@@ -218,6 +218,9 @@ def test_producers_are_described_or_an_error_returned(kafka: Kafka, session: Raw
         [E.UNKNOWN_TOPIC_OR_PARTITION],
         *[[E.INVALID_TOPIC_EXCEPTION]] * 3,
     ]
+    # Only an unknown topic has a message.
+    messages = [answer.topics[0].partitions[1].error_message, answer.topics[1].partitions[0].error_message]
+    assert messages == [None, "This server does not host this topic-partition."]
     [producer] = answer.topics[0].partitions[0].active_producers
     assert Identity(producer.producer_id, producer.producer_epoch) == identity
     assert (producer.last_sequence, producer.coordinator_epoch, producer.current_txn_start_offset) == (0, -1, 0)

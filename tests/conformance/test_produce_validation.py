@@ -132,6 +132,7 @@ FRAMING = [
     Case("a flipped bit", GOOD[:65] + bytes([GOOD[65] ^ 1]) + GOOD[66:], CORRUPT_MESSAGE, says_start=False),
     Case("zstd before Produce 7", batch(compression=ZSTD), UNSUPPORTED_COMPRESSION, version=6, says_start=False),
     Case("acks 5 before the checksum", GOOD[:65] + b"?" + GOOD[66:], INVALID_REQUIRED_ACKS, acks=5, says_start=False),
+    *[Case(f"acks {acks}", GOOD, INVALID_REQUIRED_ACKS, acks=acks, says_start=False) for acks in (-2, 2)],
     Case(
         "transactional without an id",
         batch(1, is_transactional=True),
@@ -357,7 +358,7 @@ def test_refused(asked: Produced, case: Case):
         assert tuple(error.batch_index for error in answer.record_errors) == case.errors
 
 
-# Rule C.1 more/7.
+# Rules B.4/4 and C.1 more/7.
 @pytest.mark.parametrize("case", TAKEN, ids=[case.name for case in TAKEN])
 def test_taken(asked: Produced, case: Taken):
     answer = sent(asked, case)

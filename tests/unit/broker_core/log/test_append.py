@@ -37,6 +37,19 @@ def append_raw(log: PartitionLog, data: bytes, **options: Any) -> Any:
     return log.append_as_leader(data, now_ms=NOW_MS, leader_epoch=0, **options)
 
 
+def test_bytes_behind_a_batch_are_refused(log: PartitionLog) -> None:
+    """Produce cuts them off or refuses them before; in a log they would be read as a batch."""
+    refused(ErrorCode.INVALID_RECORD, lambda: append_raw(log, batch(1) + batch(1)))
+
+
+# Rule C.1/18.
+def test_a_timestamp_may_be_as_old_or_as_new_as_the_limits_say() -> None:
+    log = open_log(settings={"message.timestamp.before.max.ms": "5", "message.timestamp.after.max.ms": "7"})
+    data = build_batch([NewRecord(b"k", b"v", (), NOW_MS + delta) for delta in (-6, -5, 7, 8)])
+    error = refused(ErrorCode.INVALID_TIMESTAMP, lambda: append_raw(log, data))
+    assert [index for index, _ in error.record_errors] == [0, 3]
+
+
 # Rule C.1 more/10.
 def test_number_of_listed_invalid_records_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     judged = []

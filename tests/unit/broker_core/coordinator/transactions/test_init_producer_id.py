@@ -15,6 +15,13 @@ def result(error: ErrorCode, identity: ProducerIdentity | tuple[int, int] = (-1,
     return ProducerIdResult(error, *identity)
 
 
+# Rule A.5/5.
+def test_init_without_a_transactional_id_gets_a_new_producer_id_and_no_record(world: World) -> None:
+    assert [world.init(None) for _ in range(2)] == [result(E.NONE, (4000, 0)), result(E.NONE, (4001, 0))]
+    assert world.init(None, 17, 3) == result(E.NONE, (4002, 0))
+    assert not world.journal.partitions
+
+
 # Rules A.5/4, A.5/6, A.5/7, A.5/8, A.5/9 and A.11/7.
 @pytest.mark.parametrize(
     ("request_", "error"),
