@@ -41,6 +41,7 @@ RULES: list[tuple[str, list[dict[str, Any]], tuple[bool, bool]]] = [
     ("creating", [{"operation": Operation.CREATE}], NOTHING),
     ("altering settings", [{"operation": Operation.ALTER_CONFIGS}], NOTHING),
     ("describing settings", [{"operation": Operation.DESCRIBE_CONFIGS}], NOTHING),
+    ("acting as a broker", [{"operation": Operation.CLUSTER_ACTION}], NOTHING),
     ("a prefix", [{"name": HALF, "pattern": PREFIXED}], BOTH),
     ("the whole name as a prefix", [{"pattern": PREFIXED}], BOTH),
     ("a longer prefix", [{"name": NEXT, "pattern": PREFIXED}], NOTHING),
@@ -235,6 +236,8 @@ def test_filters_select_acls_to_describe(stage: Stage) -> None:
     named = stored(stage)
     for chosen, names in FILTERS:
         assert list_acls(stage.root, **chosen_by(stage, chosen)) == {named[name] for name in names}, chosen
+    # Unlike in an ACL, this name stands for no other user.
+    assert not list_acls(stage.root, principal_filter="User:*") & set(named.values())
 
 
 @pytest.mark.parametrize(("chosen", "names"), FILTERS, ids=[str(chosen) for chosen, _ in FILTERS])

@@ -435,6 +435,23 @@ def test_reauthentication_more_than_once_per_second_is_an_illegal_state(short_li
 # Users
 
 
+def described(locked: Secured, *names: str) -> dict[str, tuple[int, str | None, list[tuple[int, int]]]]:
+    """Return error, message, and mechanisms with their iterations, of these users or of all."""
+    user = DescribeUserScramCredentialsRequest.UserName
+    with RawClient(locked.bootstrap_servers) as client:
+        request = DescribeUserScramCredentialsRequest(users=[user(name=each) for each in names] or None)
+        answer = client.send(request, 0)
+    assert (answer.error_code, answer.error_message) == (0, "")
+    return {
+        result.user: (
+            result.error_code,
+            result.error_message,
+            [(info.mechanism, info.iterations) for info in result.credential_infos],
+        )
+        for result in answer.results
+    }
+
+
 def test_users_are_changed_independently(locked: Secured):
     name, few, many = unique("user"), unique("few"), unique("many")
     wanted = upsertion(name, "SCRAM-SHA-256", "x")
@@ -448,26 +465,18 @@ def test_users_are_changed_independently(locked: Secured):
     assert alter_users(locked, twice, twice) == {few: 92}
     assert alter_users(locked, deletion(few)) == {few: 91}
     assert alter_users(locked, deletion(name, 7)) == {name: UNSUPPORTED_SASL_MECHANISM}
-    with RawClient(locked.bootstrap_servers) as client:
-        user = DescribeUserScramCredentialsRequest.UserName
-        answer = client.send(
-            DescribeUserScramCredentialsRequest(users=[user(name=each) for each in (name, few, "alice", "alice")]), 0
-        )
-    results = {
-        result.user: (
-            result.error_code,
-            result.error_message,
-            [(info.mechanism, info.iterations) for info in result.credential_infos],
-        )
-        for result in answer.results
-    }
-    assert (answer.error_code, answer.error_message) == (0, "")
-    assert results == {
-        name: (0, "", [(1, 4096)]),
+    assert alter_users(
+        locked, upsertion(name, "SCRAM-SHA-512", "x", iterations=8192), upsertion("", "SCRAM-SHA-256", "x")
+    ) == {name: 0, "": 93}
+    assert described(locked, name, few, "alice", "alice") == {
+        name: (0, "", [(1, 4096), (2, 8192)]),
         few: (91, f"Attempt to describe a user credential that does not exist: {few}", []),
         "alice": (92, "Cannot describe SCRAM credentials for the same user twice in a single request: alice", []),
     }
     assert alter_users(locked, deletion(name)) == {name: 0}
+    everyone = described(locked)
+    assert (everyone[name], "alice" in everyone, few in everyone) == ((0, "", [(2, 8192)]), True, False)
+    assert alter_users(locked, deletion(name, 2)) == {name: 0}
 
 
 # Certificates and listeners

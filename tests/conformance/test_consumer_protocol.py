@@ -279,6 +279,7 @@ def test_commits_and_fetches_are_fenced_by_member_epoch(group: GroupSession, top
     assert group.commit("a", old) == {UNKNOWN_MEMBER_ID}
 
 
+# Rules E.1/16, E.1/17 and E.1/22.
 def test_offsets_of_a_transaction_are_fenced_by_member_epoch(group: GroupSession, session: RawSession):
     producer = session.init_until_done()
 
@@ -290,6 +291,7 @@ def test_offsets_of_a_transaction_are_fenced_by_member_epoch(group: GroupSession
     old = group.join("a").member_epoch
     assert commit("stranger", old) == UNKNOWN_MEMBER_ID
     assert commit("a", old + 1) == commit("a", old - 1) == commit("a", -1) == ILLEGAL_GENERATION
+    assert commit("a", old + 1, version=6) == STALE_MEMBER_EPOCH
     assert commit("", -1) == NONE
     group.join("b")
     group.settle(a=old, b=old + 1)

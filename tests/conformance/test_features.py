@@ -67,6 +67,7 @@ def update(client: RawClient, *updates: tuple[str, int, int]) -> tuple[int, str 
         ("kraft.version", 0, SAFE, "Can't downgrade the version of this feature."),
         ("group.version", 1, 0, "The controller does not support the given upgrade type."),
         ("group.version", 1, 9, "The controller does not support the given upgrade type."),
+        ("transaction.version", -1, SAFE, "A feature version cannot be less than 0."),
         ("nope", 1, UPGRADE, "Local controller 1 does not support this feature."),
         ("nope", 0, SAFE, "Feature nope not found."),
     ],
@@ -94,6 +95,7 @@ def test_updates_that_are_possible(client: RawClient):
     assert update(client) == (ErrorCode.NONE, None)
     assert update(client, ("group.version", 0, SAFE), ("share.version", 1, UNSAFE)) == (ErrorCode.NONE, None)
     assert update(client, ("group.version", 1, UPGRADE), ("group.version", 1, UPGRADE)) == (ErrorCode.NONE, None)
+    assert update(client, ("group.version", 1, SAFE), ("share.version", 2, UNSAFE)) == (ErrorCode.NONE, None)
     assert update(client, ("group.version", 1, UPGRADE), ("share.version", 9, UPGRADE))[0] == (
         ErrorCode.INVALID_UPDATE_VERSION
     )

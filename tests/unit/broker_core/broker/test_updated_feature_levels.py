@@ -52,6 +52,16 @@ def test_version_0_only_upgrades_regardless_of_its_flag(client):
     assert finalized(client)[0] == {TV: 2}
 
 
+def test_validate_only_changes_nothing(client):
+    assert update(client, (TV, 2, UPGRADE), validate_only=True).error_code == 0
+    assert finalized(client)[0] == {TV: 1}
+
+
+@pytest.mark.parametrize("kind", [SAFE, UNSAFE])
+def test_newer_level_needs_an_upgrade(client, kind):
+    assert update(client, (TV, 2, kind)).error_code == ErrorCode.INVALID_UPDATE_VERSION
+
+
 def test_feature_named_twice_gets_the_last_level(client):
     assert update(client, (TV, 0, SAFE), (TV, 2, UPGRADE)).error_code == 0
     assert finalized(client)[0] == {TV: 2}

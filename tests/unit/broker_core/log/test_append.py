@@ -113,6 +113,15 @@ def test_unparsable_record_is_not_listed_as_invalid() -> None:
     assert "record 1" in error.message
 
 
+# Rule B.4/4.
+@pytest.mark.parametrize("lie", [NOW_MS - 5, NOW_MS + 10**9])
+def test_time_index_goes_by_the_records_and_not_by_the_header(lie: int, log: PartitionLog) -> None:
+    data = bytearray(batch(3))
+    data[35:43] = lie.to_bytes(8, "big")
+    append_raw(log, sealed(data))
+    assert log.max_timestamp(UNCOMMITTED) == (2, NOW_MS + 2, 0)
+
+
 def test_timestamp_beyond_64_bits_wraps_when_a_batch_is_compressed_again() -> None:
     """Java adds base and delta in 64 bits; the record of the new batch has the sum."""
     data = bytearray(build_batch([NewRecord(b"k", b"v", (), 0), NewRecord(b"k", b"v", (), 2**62)]))
