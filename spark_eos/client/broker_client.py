@@ -33,6 +33,8 @@ MetadataT = TypeVar("MetadataT", "MetadataResponse", "FilteredMetadata")
 logger = logging.getLogger(__name__)
 # For a look at the metadata before a request to a broker that may have moved.
 _LOOK_PATIENCE_MS: Final = 2_000
+# The most shares of the time for a request that any broker can answer: in a large cluster, few brokers are silent.
+_MOST_SHARES: Final = 4
 
 
 class ReplacedClusterError(UnreachableError):
@@ -93,6 +95,10 @@ class BrokerClient:
         """Return how much time is left; never zero, so that a response that is already there can be read."""
         return max(1.0, (deadline - self._monotonic()) * 1000)
 
+    def share(self, deadline: float, brokers: int) -> float:
+        """Return until when to wait for one of the brokers that can answer, so that time is left for the others."""
+        return self._monotonic() + self.remaining_ms(deadline) / 1000 / max(1, min(brokers, _MOST_SHARES))
+
     def back_off(self, attempt: int, deadline: float, *, first_ms: float | None = None) -> bool:
         """Wait before the next attempt (0, 1, ...), keep connections alive; return False if there is no time left."""
         first_ms = self.options.retry_backoff_ms if first_ms is None else first_ms
@@ -131,6 +137,8 @@ class BrokerClient:
         check: "Callable[[ResponseT], None] | None" = None,
     ) -> ResponseT:
         """Send a request; a broker that does not respond, or whose response `check` does not accept, is silent."""
+        if node_id is None:
+            deadline = self.share(deadline, len(self.brokers()))
         pending = self.transport.start(target, request, deadline)
         self.transport.wait([pending], deadline)
         try:
@@ -273,9 +281,9 @@ class BrokerClient:
                     _with_causes(causes),
                     self.remaining_ms(deadline) / 1000,
                 )
-            for server in servers:
+            for number, server in enumerate(servers):
                 try:
-                    self._ask_brokers(server.node_id, deadline)
+                    self._ask_brokers(server.node_id, self.share(deadline, len(servers) - number))
                 except UnansweredError as error:
                     known, cause = causes[address_text(server.host, server.port)], _root_cause(error)
                     # The last attempt ends with the time: that it had no answer says less than what came before.

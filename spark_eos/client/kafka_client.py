@@ -221,7 +221,8 @@ class KafkaClient(BrokerClient):
         # Any is usually the broker that is already connected.
         node_id = self.runtime.random.choice(others) if others else None
         trouble: str | None = None
-        for found in self._ask_for_coordinators(key_type, keys, [node_id], deadline):
+        until = self.share(deadline, len(self.brokers()))
+        for found in self._ask_for_coordinators(key_type, keys, [node_id], until):
             self._remember_coordinators(key_type, found)
             trouble = found.trouble or trouble
         return trouble

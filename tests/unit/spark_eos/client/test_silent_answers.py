@@ -1,17 +1,23 @@
-"""What is said of answers that say nothing: lists without the brokers, the APIs or the topic that they are for."""
+"""Brokers that do not answer, and answers that say nothing: lists without the brokers, the APIs or the topic."""
 
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
+from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorRequest, MetadataResponse
 
 from spark_eos.client.broker_client import _check_metadata
+from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.needed_apis import _newest
 from spark_eos.client.transaction_admin import sees_every_topic
-from spark_eos.errors import UnansweredError
+from spark_eos.errors import UnansweredError, UnreachableError
 from spark_eos.options.client import ClientOptions
 from spark_eos.runtime import REAL
+from tests.support.clocks import StandingClock, runtime_by
 
 
 @pytest.mark.parametrize(("read", "silent", "words"), [
@@ -41,3 +47,88 @@ def test_topic_that_all_answers_leave_out_is_not_said_to_be_missing() -> None:
 
 def test_topic_that_all_answers_leave_out_does_not_show_that_all_may_be_seen() -> None:
     assert not sees_every_topic(OfSilentBrokers(ClientOptions(("fake:1",)), REAL))
+
+
+class SomeSilent:
+    """The connections to brokers of which some accept requests and never respond."""
+
+    broker_version_data = SimpleNamespace(api_version=lambda *_, **__: 4)
+
+    def __init__(self, clock: StandingClock, silent: Collection[int | str]) -> None:
+        self.clock, self.silent = clock, silent
+        self.asked: list[int | str] = []
+        self.failed: set[int | str] = set()
+        self.servers = [SimpleNamespace(node_id=f"b-{n}", host="b", port=n) for n in (1, 2, 3)]
+        self.known = [SimpleNamespace(node_id=n, host="b", port=n) for n in (1, 2, 3)]
+        self.cluster = SimpleNamespace(
+            bootstrap_brokers=lambda: self.servers,
+            brokers=lambda: self.known,
+            broker_metadata=lambda node_id: self.known[node_id - 1],
+            update_metadata=lambda _: None,
+            cluster_id="c",
+        )
+
+    def check_usable(self) -> None: ...
+
+    def close_connection(self, node_id: int | str) -> None: ...
+
+    def close(self) -> None: ...
+
+    def note_address(self, *_: Any) -> bool:
+        return False
+
+    def any_node(self) -> int:
+        return next(each.node_id for each in self.known if each.node_id not in self.failed)
+
+    def pause(self, seconds: float) -> None:
+        self.clock.sleep(seconds)
+
+    def start(self, node_id: int | str, request: Any, deadline: float) -> Any:
+        self.asked.append(node_id)
+        self.failed |= {node_id} & set(self.silent)
+        has_time = deadline > self.clock.monotonic()
+        return request if has_time and node_id not in self.silent else None
+
+    def wait(self, pending: Sequence[Any], deadline: float) -> None:
+        if any(each is None for each in pending):
+            self.clock.sleep(max(0.0, deadline - self.clock.monotonic()))
+
+    def outcome(self, pending: Any, described: str) -> Any:
+        if pending is None:
+            raise UnansweredError(f"{described} timed out")
+        if isinstance(pending, FindCoordinatorRequest):
+            keys = pending.coordinator_keys
+            found = [SimpleNamespace(key=each, node_id=2, host="b", port=2, error_code=0) for each in keys]
+            return SimpleNamespace(coordinators=found)
+        return SimpleNamespace(brokers=self.known, error_code=0, topics=[], results=[])
+
+
+def client_of_some_silent(*silent: int | str) -> tuple[KafkaClient, SomeSilent]:
+    clock = StandingClock()
+    transport = SomeSilent(clock, silent)
+    runtime = replace(runtime_by(clock), open_transport=lambda *_: transport, random=Random(1))
+    return KafkaClient(ClientOptions(("b:1", "b:2", "b:3")), runtime), transport
+
+
+ASKS: dict[str, Callable[[KafkaClient], object]] = {
+    "metadata": lambda client: client.metadata([], timeout_ms=2_000),
+    "coordinator": lambda client: client.find_coordinator(CoordinatorType.TRANSACTION, "id", timeout_ms=2_000),
+}
+
+
+@pytest.mark.parametrize("ask", ASKS.values(), ids=ASKS)
+@pytest.mark.parametrize("silent", [(1,), ("b-1",), ("b-2",), ("b-3",), ("b-1", "b-3", 1)])
+def test_silent_broker_leaves_time_for_the_others(
+    silent: tuple[int | str, ...], ask: Callable[[KafkaClient], object]
+) -> None:
+    client, transport = client_of_some_silent(*silent)
+    client.connect(2_000)
+    ask(client)
+    assert not set(transport.asked) <= set(silent)
+
+
+def test_all_silent_brokers_are_tried_until_the_time_is_over() -> None:
+    client, transport = client_of_some_silent("b-1", "b-2", "b-3")
+    with pytest.raises(UnreachableError, match=r"within [12]\.\d s"):
+        client.connect(2_000)
+    assert {"b-1", "b-2", "b-3"} <= set(transport.asked)
