@@ -128,7 +128,7 @@ def run(chosen: argparse.Namespace, cluster: KafkaCluster) -> int:
         listed = output.list_document(entries)
         rows = [{**each, **(each["decision"] or {}), **each["fates"]} for each in listed]
         output.write(chosen, output.list_table(entries), listed, output.LIST_COLUMNS, rows)
-        hidden = [each.problem for each in entries if each.state == NOT_PERMITTED]
+        hidden = [each.problem for each in entries if each.state == NOT_PERMITTED or each.undescribed]
         if hidden:
             output.say(printable(f"{counted(len(hidden), 'decision')} without the state of transactions: {hidden[0]}"))
         if damaged := [each.problem for each in entries if each.state == UNREADABLE]:
@@ -136,13 +136,17 @@ def run(chosen: argparse.Namespace, cluster: KafkaCluster) -> int:
         # A query that is named has written.
         is_wanted = chosen.prefix is not None or chosen.query is not None
         return ExitCode.FAILED if hidden or (is_wanted and not has_topic) else ExitCode.DONE
-    decision = _decision(read_inventory(cluster, chosen.decision_topic, chosen.prefix, chosen.query), chosen)
+    entries = read_inventory(cluster, chosen.decision_topic, chosen.prefix, chosen.query)
+    decision = _decision(entries, chosen)
     if chosen.command == "show":
-        fates = fates_now(cluster, decision)
+        undescribed = entries[0].undescribed
+        fates = fates_now(cluster, decision, undescribed)
         audit = read_audit(cluster, chosen.decision_topic, decision.prefix, decision.query)
         text, document = output.show_text(decision, fates, audit), output.show_document(decision, fates, audit)
         output.write(chosen, text, document, output.SHOW_COLUMNS, output.show_csv(fates, document))
-        return ExitCode.DONE
+        if undescribed:
+            output.say(printable(f"{entries[0].problem}. Its fate is what the log shows."))
+        return ExitCode.FAILED if undescribed else ExitCode.DONE
     return _intervene(chosen, cluster, decision)
 
 

@@ -43,6 +43,7 @@ from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.asks import DescribeTransactions, Monotonic, Now, Sleep
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.driver_identity import DriverIdentity
+from spark_eos.sink.protocol.log_fates import logged_fates
 from spark_eos.sink.protocol.orphan_sweep import Scope, names_of, open_of_query, run_of, superseding, sweep
 from spark_eos.sink.protocol.retirement import Retirement, retire
 from spark_eos.sink.protocol.settlement import fates_of, settle
@@ -361,9 +362,16 @@ def _with_remedy(error: EosKafkaError, more: str) -> EosKafkaError:
     )
 
 
-def fates_now(cluster: KafkaCluster, decision: Decision) -> dict[PreparedTransaction, Fate]:
-    """Return the fate of each transaction of a decision, without ending any."""
-    return perform(cluster, _fates_now(decision))
+def fates_now(
+    cluster: KafkaCluster, decision: Decision, undescribed: Collection[str] = ()
+) -> dict[PreparedTransaction, Fate]:
+    """Return the fate of each transaction of a decision, without ending any; those `undescribed` by their logs only."""
+    by_log = [each for each in decision.transactions if each.transactional_id in undescribed]
+    if not by_log:
+        return perform(cluster, _fates_now(decision))
+    described = perform(cluster, fates_of([each for each in decision.transactions if each not in by_log]))
+    found = {**described, **perform(cluster, logged_fates(by_log))}
+    return {each: found[each] for each in decision.transactions}
 
 
 async def _fates_now(decision: Decision) -> dict[PreparedTransaction, Fate]:

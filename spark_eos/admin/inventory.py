@@ -1,7 +1,7 @@
 """The decisions and interventions in a decision topic, read without changing anything."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -36,19 +36,23 @@ _Live: TypeAlias = dict[tuple[TopicPartition, bytes], KeyedRecord]
 
 @dataclass(slots=True)
 class Entry:
-    """What the topic contains of one query; `problem` is why its decision cannot be read, or its fates not be known."""
+    """What the topic contains of one query; `problem` is why its decision cannot be read, or its fates not be known.
+
+    `undescribed` has the transactional ids whose coordinators did not respond.
+    """
 
     prefix: str
     query: str
     decision: Decision | None = None
     problem: str = ""
     fates: Mapping[str, int] = field(default_factory=dict)
+    undescribed: Collection[str] = ()
 
     @property
     def state(self) -> str:
         if self.decision is None:
             return UNREADABLE
-        if self.problem:
+        if self.problem and not self.undescribed:
             return NOT_PERMITTED
         if self.decision.completed_at_ms is not None:
             return "completed"
@@ -123,9 +127,14 @@ def _add_fates(cluster: KafkaCluster, entries: Iterable[Entry]) -> None:
     decided = [(each, each.decision) for each in entries if each.decision is not None]
     undone = [decision for _, decision in decided if decision.completed_at_ms is None]
     names = [t.transactional_id for decision in undone for t in decision.transactions]
-    described = cluster.describe_transactions(names) if names else {}
+    unanswered: dict[str, str] = {}
+    described = cluster.describe_transactions(names, unanswered=unanswered) if names else {}
     for each, decision in decided:
         each.fates = fate_counts(decision, described)
+        each.undescribed = {t.transactional_id for t in decision.transactions} & unanswered.keys()
+        if each.undescribed:
+            name = min(each.undescribed)
+            each.problem = f"The coordinator of {name} has not described its transaction in time: {unanswered[name]}"
 
 
 def fate_counts(decision: Decision, described: Mapping[str, Description]) -> dict[str, int]:

@@ -29,6 +29,8 @@ logger: Final = logging.getLogger(__name__)
 SEE_EVERY_ID: Final = "Grant the principal DESCRIBE on all transactional ids ('*')"
 FIRST_DURATION_VERSION: Final = 1
 _SLOW_SECONDS: Final = 0.3
+# For what can be shown in part: as long as an election takes.
+_PART_PATIENCE_MS: Final = 10_000
 FIRST_PATTERN_VERSION: Final = 2
 
 
@@ -64,34 +66,52 @@ class TransactionListing:
 
 
 def describe_transactions(
-    client: KafkaClient, transactional_ids: Collection[str], *, timeout_ms: float | None = None
+    client: KafkaClient,
+    transactional_ids: Collection[str],
+    *,
+    timeout_ms: float | None = None,
+    unanswered: dict[str, str] | None = None,
 ) -> dict[str, TransactionDescription]:
     """Describe transactions, with one request for each coordinator, all at once.
 
-    Raises `UnansweredError` if a coordinator gives no final response, and the error of every other code than
-    TRANSACTIONAL_ID_NOT_FOUND, as `AuthorizationError`.
+    Raises `UnansweredError` if a coordinator gives no final response, or none is found, and the error of every other
+    code than TRANSACTIONAL_ID_NOT_FOUND, as `AuthorizationError`. `unanswered` collects the ids without such a
+    response after 10 seconds, and why, instead of an error.
     """
     deadline = client.deadline(timeout_ms)
+    if unanswered is not None:
+        deadline = min(deadline, client.deadline(_PART_PATIENCE_MS))
     descriptions: dict[str, TransactionDescription] = {}
     wanted, trouble = list(dict.fromkeys(transactional_ids)), ""
     for _ in client.attempts(deadline):
-        trouble = _describe_once(client, wanted, deadline, descriptions)
+        trouble = _describe_once(client, wanted, deadline, descriptions, unanswered is not None)
         wanted = [each for each in wanted if each not in descriptions]
         if not wanted:
             return descriptions
+    if unanswered is not None:
+        unanswered.update(dict.fromkeys(wanted, trouble))
+        return descriptions
     raise UnansweredError(f"{wanted[0]!r} could not be described in time", checked=f"Last response: {trouble}")
 
 
 def _describe_once(
-    client: KafkaClient, wanted: Sequence[str], deadline: float, into: dict[str, TransactionDescription]
+    client: KafkaClient,
+    wanted: Sequence[str],
+    deadline: float,
+    into: dict[str, TransactionDescription],
+    in_part: bool,
 ) -> str:
-    nodes = client.find_coordinators(CoordinatorType.TRANSACTION, wanted, timeout_ms=client.remaining_ms(deadline))
-    by_node = grouped((nodes[each], each) for each in wanted)
+    if in_part:
+        nodes, unknown = client.look_up_coordinators(CoordinatorType.TRANSACTION, wanted, deadline)
+    else:
+        remaining_ms, unknown = client.remaining_ms(deadline), None
+        nodes = client.find_coordinators(CoordinatorType.TRANSACTION, wanted, timeout_ms=remaining_ms)
+    by_node = grouped((node, each) for each, node in nodes.items())
     responses = client.send_all(
         [(node, DescribeTransactionsRequest(transactional_ids=ids)) for node, ids in by_node.items()],
         timeout_ms=client.remaining_ms(deadline),
     )
-    trouble = ""
+    trouble = f"FindCoordinator: {unknown}" if unknown else ""
     for ids, response in zip(by_node.values(), responses, strict=True):
         if isinstance(response, UnansweredError):
             trouble = response.happened

@@ -203,16 +203,27 @@ class KafkaClient(BrokerClient):
     ) -> dict[str, int]:
         """Find the coordinators of many keys with as few requests as the broker's version allows."""
         deadline = self.deadline(timeout_ms)
-        trouble: str | None
+        found: dict[str, int] = {}
+        trouble: str | None = None
         for _ in self.attempts(deadline):
-            missing = self._coordinators.missing(key_type, keys)
-            if not missing or (trouble := self._look_up_coordinators(key_type, missing, deadline)) is None:
-                self._coordinators.drop_oldest(len(keys))
-                return self._coordinators.known(key_type, keys)
+            found, trouble = self.look_up_coordinators(key_type, keys, deadline)
+            if len(found) == len(set(keys)):
+                return found
         raise UnreachableError(
-            f"No coordinator found for {key_type.word} {next(iter(keys))!r}",
+            f"No coordinator found for {key_type.word} {next(each for each in keys if each not in found)!r}",
             checked=f"Asked {self._address_list()}; last response: {trouble}",
         )
+
+    def look_up_coordinators(
+        self, key_type: CoordinatorType, keys: Collection[str], deadline: float
+    ) -> tuple[dict[str, int], str | None]:
+        """Return the coordinators that are known after one look-up, and why others are not."""
+        missing = self._coordinators.missing(key_type, keys)
+        trouble = self._look_up_coordinators(key_type, missing, deadline) if missing else None
+        unknown = set(self._coordinators.missing(key_type, keys))
+        found = self._coordinators.known(key_type, [each for each in keys if each not in unknown])
+        self._coordinators.drop_oldest(len(keys))
+        return found, trouble
 
     def _look_up_coordinators(self, key_type: CoordinatorType, keys: Sequence[str], deadline: float) -> str | None:
         """Send one request and cache the results; return the last retriable failure, or None."""

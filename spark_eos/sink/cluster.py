@@ -80,9 +80,11 @@ class KafkaCluster(ClusterReads):
         return transactions.own_some_of(self.client, transactional_ids, count, transaction_timeout_ms=timeout_ms)
 
     def describe_transactions(
-        self, transactional_ids: Collection[str], wait_ms: int | None = None
+        self, transactional_ids: Collection[str], wait_ms: int | None = None, unanswered: dict[str, str] | None = None
     ) -> Mapping[str, Description]:
-        described = inspection.describe_transactions(self.client, transactional_ids, timeout_ms=wait_ms)
+        described = inspection.describe_transactions(
+            self.client, transactional_ids, timeout_ms=wait_ms, unanswered=unanswered
+        )
         return {
             each.transactional_id: Description(
                 each.transactional_id,

@@ -113,7 +113,7 @@ class MemoryCluster:
                 return answered
 
     def describe_transactions(
-        self, transactional_ids: Collection[str], wait_ms: int | None = None
+        self, transactional_ids: Collection[str], wait_ms: int | None = None, unanswered: dict[str, str] | None = None
     ) -> Mapping[str, Description]:
         self.calls.append(f"describe {len(transactional_ids)}")
         known = {**self.ids, **self.past_ids}

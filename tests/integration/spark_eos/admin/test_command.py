@@ -14,7 +14,7 @@ import pytest
 
 from broker_core import Drop, EmbeddedBroker, Error
 from broker_core.records.batch import NewRecord, build_batch
-from broker_core.types import TopicPartition
+from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition, coordinator_partition
 from spark_eos.admin.command import ExitCode, main
 from spark_eos.admin.inventory import blocked_read
 from spark_eos.client.kafka_client import KafkaClient
@@ -101,6 +101,38 @@ def test_list_does_not_wait_for_open_transactions_of_other_queries(
     assert f"the transaction of '{other}'" in printed.err
     assert command(world, "list") == ExitCode.DONE
     assert capsys.readouterr().err == ""
+
+
+def test_coordinator_that_is_offline_hides_no_decision_of_others(capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedBroker(config={"transaction.state.log.num.partitions": "5"}) as broker:
+        address = broker.bootstrap_servers
+        with KafkaClient(ClientOptions((address,))) as client:
+            world, other = World(address, client), World(address, client)
+            other.decisions = world.decisions
+            committed, prepared = world.prepare("run1"), other.prepare("run1")
+            world.committer("run1").commit([committed], 0)
+            name = prepared.transaction.transactional_id
+            offline = coordinator_partition(name, 5)
+            while coordinator_partition(committed.transaction.transactional_id, 5) == offline:
+                world.query = unique("query")
+                committed = world.prepare("run1")
+                world.committer("run1").commit([committed], 0)
+            other.log().decide(other.decision(prepared), other.log().take_over())
+        with broker.without_leader((TRANSACTION_STATE_TOPIC, offline)):
+            short = ("--timeout-seconds", "5")
+            assert command(world, "list", *short) == ExitCode.FAILED
+            printed = capsys.readouterr()
+            states = {line.split()[1]: line.split("  ")[-1] for line in printed.out.splitlines()[1:]}
+            assert (states[world.query], states[other.query]) == ("committed", "1 unclear")
+            assert f"without the state of transactions: The coordinator of {name} has not described" in printed.err
+            assert command(other, "show", *short) == ExitCode.FAILED
+            printed = capsys.readouterr()
+            assert f"{name}" in printed.out and "hidden" in printed.out
+            assert "COORDINATOR_NOT_AVAILABLE" in printed.err and "what the log shows" in printed.err
+            assert command(world, "show", *short) == ExitCode.DONE
+            assert command(other, "complete", "--yes", *short) == ExitCode.FAILED, "its driver cannot be fenced"
+        assert command(other, "complete", "--yes", "--query-is-dead") == ExitCode.DONE
+        assert other.visible() == ["row of 0"]
 
 
 def test_abort_unblocks_readers_and_the_restarted_query_writes_again(
