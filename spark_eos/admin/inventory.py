@@ -127,8 +127,7 @@ def _add_fates(cluster: KafkaCluster, entries: Iterable[Entry]) -> None:
     decided = [(each, each.decision) for each in entries if each.decision is not None]
     undone = [decision for _, decision in decided if decision.completed_at_ms is None]
     names = [t.transactional_id for decision in undone for t in decision.transactions]
-    unanswered: dict[str, str] = {}
-    described = cluster.describe_transactions(names, unanswered=unanswered) if names else {}
+    described, unanswered = cluster.describe_in_part(names) if names else ({}, {})
     for each, decision in decided:
         each.fates = fate_counts(decision, described)
         each.undescribed = {t.transactional_id for t in decision.transactions} & unanswered.keys()

@@ -80,23 +80,17 @@ class KafkaCluster(ClusterReads):
         return transactions.own_some_of(self.client, transactional_ids, count, transaction_timeout_ms=timeout_ms)
 
     def describe_transactions(
-        self, transactional_ids: Collection[str], wait_ms: int | None = None, unanswered: dict[str, str] | None = None
+        self, transactional_ids: Collection[str], wait_ms: int | None = None
     ) -> Mapping[str, Description]:
-        described = inspection.describe_transactions(
-            self.client, transactional_ids, timeout_ms=wait_ms, unanswered=unanswered
-        )
-        return {
-            each.transactional_id: Description(
-                each.transactional_id,
-                _state(each),
-                ProducerIdentity(each.producer_id, each.producer_epoch),
-                each.transaction_timeout_ms,
-                each.start_time_ms,
-                frozenset(each.topic_partitions),
-            )
-            for each in described.values()
-            if each.exists
-        }
+        return _descriptions(inspection.describe_transactions(self.client, transactional_ids, timeout_ms=wait_ms))
+
+    def describe_in_part(
+        self, transactional_ids: Collection[str]
+    ) -> tuple[Mapping[str, Description], Mapping[str, str]]:
+        """Return what coordinators say within 10 seconds, and why the other ids are without a description."""
+        unanswered: dict[str, str] = {}
+        described = inspection.describe_transactions(self.client, transactional_ids, unanswered=unanswered)
+        return _descriptions(described), unanswered
 
     def forget_coordinators(self, transactional_ids: Collection[str], group_id: str | None = None) -> None:
         self.client.forget_coordinators(CoordinatorType.TRANSACTION, *transactional_ids)
@@ -387,6 +381,21 @@ def _vanished(where: object, reason: str) -> TopicError:
         remedy="Restart the query, or the job with its jobId, when all brokers are running. If the topic was deleted, "
         "its records are gone",
     )
+
+
+def _descriptions(found: Mapping[str, inspection.TransactionDescription]) -> Mapping[str, Description]:
+    return {
+        each.transactional_id: Description(
+            each.transactional_id,
+            _state(each),
+            ProducerIdentity(each.producer_id, each.producer_epoch),
+            each.transaction_timeout_ms,
+            each.start_time_ms,
+            frozenset(each.topic_partitions),
+        )
+        for each in found.values()
+        if each.exists
+    }
 
 
 def _state(description: inspection.TransactionDescription) -> TransactionState:

@@ -113,7 +113,7 @@ class MemoryCluster:
                 return answered
 
     def describe_transactions(
-        self, transactional_ids: Collection[str], wait_ms: int | None = None, unanswered: dict[str, str] | None = None
+        self, transactional_ids: Collection[str], wait_ms: int | None = None
     ) -> Mapping[str, Description]:
         self.calls.append(f"describe {len(transactional_ids)}")
         known = {**self.ids, **self.past_ids}
@@ -124,6 +124,11 @@ class MemoryCluster:
             for name in transactional_ids
             if name not in self.forgotten and (found := known.get(name)) is not None
         }
+
+    def describe_in_part(
+        self, transactional_ids: Collection[str]
+    ) -> tuple[Mapping[str, Description], Mapping[str, str]]:
+        return self.describe_transactions(transactional_ids), {}
 
     def forget_coordinators(self, transactional_ids: Collection[str], group_id: str | None = None) -> None:
         self.calls.append("forget")
