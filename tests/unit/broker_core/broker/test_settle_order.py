@@ -14,7 +14,6 @@ import pytest
 
 from broker_core.log.partition_log import PartitionLog
 from broker_core.log.write_ahead import WriteAheadStorage
-from broker_core.server import disk
 from broker_core.server.disk import DiskStorage
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
@@ -32,6 +31,33 @@ SYNCS_OF_A_COMMIT = 3
 
 class PowerLoss(Exception):
     """A power loss in the middle of a step."""
+
+
+class CountingFile(SimulatedFile):
+    """A file that may lack a descriptor for a sync."""
+
+    __slots__ = ()
+
+    def begin_sync(self):
+        if self._disk.lacks_descriptors:
+            raise OSError(errno.EMFILE, "too many open files")
+        return super().begin_sync()
+
+
+class CountingDisk(SimulatedDisk):
+    """A disk that counts its syncs."""
+
+    def __init__(self):
+        super().__init__(Random(1), FaultCounts())
+        self.syncs = 0
+        self.lacks_descriptors = False
+
+    def use_for_sync(self):
+        self.syncs += 1
+        return super().use_for_sync()
+
+    def _file(self, node):
+        return CountingFile(self, node)
 
 
 def world(storage):
@@ -110,22 +136,21 @@ def test_commit_syncs_once_for_its_decision_and_once_for_its_markers(monkeypatch
     assert synced == [TRANSACTION_STATE_TOPIC, TOPIC.topic, TRANSACTION_STATE_TOPIC]
 
 
-def test_offsets_of_a_transaction_are_committed_with_one_sync_in_the_handler(tmp_path, monkeypatch):
-    synced = []
-    monkeypatch.setattr(disk, "_sync_descriptor", synced.append)
-    clients = [world(WriteAheadStorage(DiskStorage(tmp_path)))]
+def test_offsets_of_a_transaction_are_committed_with_one_sync_in_the_handler():
+    files = CountingDisk()
+    clients = [world(WriteAheadStorage(files))]
     clients[0].cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     clients += [DirectClient(clients[0].cluster) for _ in range(2)]
     producers = [init_producer(client, f"id-{at}") for at, client in enumerate(clients)]
     # The first syncs of a file are its own.
     for _ in range(3):
-        synced.clear()
+        files.syncs = 0
         for at, (client, producer) in enumerate(zip(clients, producers, strict=True)):
             request = offset_commit(producer, 1, group=f"group-{at}", transactional_id=f"id-{at}")
             client._connection.receive(client.encoded(request, 5), client.cluster.now_ms)
         clients[0].cluster.settle_overlapping(clients[0].cluster.now_ms, lambda: None)
         assert [client.take().topics[0].partitions[0].error_code for client in clients] == [0, 0, 0]
-        handled = len(synced)
+        handled = files.syncs
         for at, client in enumerate(clients):
             producers[at] = client.ask(end_request(producers[at], transactional_id=f"id-{at}"), 5)
     # One for each handler, and one for the answers of all.
@@ -152,20 +177,17 @@ def test_broker_stops_after_the_failed_sync_of_a_handler(overlapping):
 
 
 @pytest.mark.parametrize("overlapping", [False, True])
-def test_broker_stops_if_a_file_cannot_be_opened_for_the_sync_of_a_handler(overlapping, monkeypatch):
+def test_broker_stops_if_a_file_cannot_be_opened_for_the_sync_of_a_handler(overlapping):
     """The handler's request fails; another one of the same step must not be answered without its sync."""
-
-    def fail(_):
-        raise OSError(errno.EMFILE, "too many open files")
-
-    client = world(WriteAheadStorage(SimulatedDisk(Random(1), FaultCounts())))
+    files = CountingDisk()
+    client = world(WriteAheadStorage(files))
     cluster = client.cluster
     cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     other, producer = DirectClient(cluster), init_producer(client)
     other._connection.receive(other.encoded(*requests.produce(requests.records())), cluster.now_ms)
-    with monkeypatch.context() as patch:
-        patch.setattr(SimulatedFile, "begin_sync", fail)
-        client._connection.receive(client.encoded(offset_commit(producer, 1), 5), cluster.now_ms)
+    files.lacks_descriptors = True
+    client._connection.receive(client.encoded(offset_commit(producer, 1), 5), cluster.now_ms)
+    files.lacks_descriptors = False
     assert client.closed
     with pytest.raises(OSError, match="a sync failed: .*too many open files"):
         if overlapping:
