@@ -66,7 +66,6 @@ _GONE: Final = "are gone|does not have offset|deleted and created|which does not
 _LOST: Final = "was decided, but"
 # The epochs of its driver may be used again, and the coordinator may wait for a marker that a partition refuses.
 _STATE_LOST: Final = f"{_LOST}|has not ended|hang|fate unknown|which does not exist|did not complete in time"
-_RESIZED: Final = f"{_GONE}|{_LOST}|does not exist|which has"
 _ODD: Final = "odd answers"
 _DENIED: Final = "rights"
 _AUTHORIZED: Final = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
@@ -442,7 +441,9 @@ WRITING: Final = Scene(
     _NOT_TOGETHER,
     NEWER_USERS_ACTS.keys() | _NEWER_CLUSTERS_ACTS.keys(),
 )
-_READERS_NOT_TOGETHER: Final = tuple(("Spark's source", other) for other in ("recreate output", "lose records"))
+_READERS_NOT_TOGETHER: Final = tuple(
+    ("Spark's source", other) for other in ("recreate output", "resize output", "lose records")
+)
 READING: Final = Scene(
     ActedReader,
     READERS_ACTS,
