@@ -48,6 +48,8 @@ class ActedPipe(ActedReader):
             "onLostTransaction": self.random.choice(("fail", "rewrite")),
             "kafka.delivery.timeout.ms": "8000",
         }
+        # The rows of all commits that have succeeded.
+        self._reported: set[str] = set()
         self._spark = Spark(world, "executor", self.random)
         self.points = (*READERS_POINTS, *POINTS)
 
@@ -69,6 +71,7 @@ class ActedPipe(ActedReader):
             options = preflight(self.world.processes.current, options, plans=False)
             driver = committer(self.world.processes.current, options, QUERY, run)
             driver.commit(messages, number)
+            self._reported.update(row.value for split in found for row in split)
             if driver.committed:
                 self._spark.executors.report = report_of(run, number, driver.committed, self._spark.executors.report)
         except (EosKafkaError, JobFailedError):
@@ -94,9 +97,8 @@ class ActedPipe(ActedReader):
         yield from super().judge(explained)
         seen = Counter(value for log in self.logs_of(COPIED) for _, value in records_of(log, READ_COMMITTED))
         yield from (f"{value} was written {count} times" for value, count in seen.items() if count > 1)
-        read = {row.value for tries in self.read.values() for row in tries[-1]}
-        if missing := sorted(read - seen.keys()):
-            yield f"{missing} were read, the micro-batch was done, and they are not there"
+        if missing := sorted(self._reported - seen.keys()):
+            yield f"{missing} were reported, and are not there"
         ever = {row.value for row in (*self._visible_rows(), *self.deleted, *self.uncommitted)}
         if strange := sorted(seen.keys() - ever):
             yield f"{strange} were written, and were never visible in the input"

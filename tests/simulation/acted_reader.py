@@ -92,9 +92,9 @@ class ActedReader(Acted):
         self.read: dict[int, list[list[Row]]] = defaultdict(list)
         # What was visible and is deleted.
         self.deleted: set[Row] = set()
-        # What had been aborted when its marker was lost, and where the log was stable before.
+        # What had been aborted when its marker was lost, and what is aborted in the log that is about to lose records.
         self.unmarked: set[Row] = set()
-        self._stable = 0
+        self._aborted: set[Row] = set()
         # What was read at read_uncommitted, visible or not.
         self.uncommitted: set[Row] = set()
         self.is_over = False
@@ -299,9 +299,10 @@ class ActedReader(Acted):
         for piece in driver.outages.wait_out(partial(driver.plan, begin, end)):
             self.world.fibers.sleep_ms(self.random.choice((1, 1, 1, 50, 1_000)))
             found.append(self._task(piece, options, is_last=False))
-        self.use(number, found)
         rows = [row for split in found for row in split]
+        # Before they are used: a use that refuses other rows than before shows that the source has read others.
         self.read[number].append(sorted(rows))
+        self.use(number, found)
         self.reach("driver.read")
         self.done.add(number)
         self.note(f"run{self.run_number} has read micro-batch {number}: {len(rows)} rows")
@@ -355,13 +356,14 @@ class ActedReader(Acted):
         return self.random.choice(TOPICS)
 
     def note_deletion(self, log: Any, end: int) -> None:
-        self.deleted |= {row for row in _visible(log) if row.offset < end}
-        self._stable = log.last_stable_offset
+        visible = set(_visible(log))
+        self.deleted |= {row for row in visible if row.offset < end}
+        ended = {row for row in _visible(log, READ_UNCOMMITTED) if row.offset < log.last_stable_offset}
+        self._aborted = ended - visible
 
     def note_kept(self, log: Any) -> None:
         self.deleted.difference_update(_visible(log))
-        ended = range(log.last_stable_offset, self._stable)
-        self.unmarked.update(row for row in _visible(log, READ_UNCOMMITTED) if row.offset in ended)
+        self.unmarked |= self._aborted.intersection(_visible(log, READ_UNCOMMITTED))
 
     def judge(self, explained: dict[str, str]) -> Iterator[str]:
         there = self._visible_rows()
