@@ -51,6 +51,15 @@ def test_former_generation_is_fenced(session: Session, group: GroupSession, begu
     assert session.committed(GROUP, TOPIC, require_stable=True) == (NONE, -1)
 
 
+# Rule E.1/13.
+def test_replaced_static_member_is_fenced(group: GroupSession, begun: Identity):
+    """Fence zombie: another member has taken the instance id, so the former one gets FENCED_INSTANCE_ID."""
+    former = settled(group, group_instance_id="static")
+    settled(group, group_instance_id="static")
+    refused = group.commit_in_transaction("id", begun, *former, version=3, instance_id="static")
+    assert refused == ErrorCode.FENCED_INSTANCE_ID
+
+
 # Rules E.1/10 and E.1/22.
 @pytest.mark.parametrize(("version", "refusal"), [(3, ErrorCode.ILLEGAL_GENERATION), (6, ErrorCode.GROUP_ID_NOT_FOUND)])
 def test_generation_of_an_unknown_group_is_refused(
