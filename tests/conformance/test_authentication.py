@@ -446,7 +446,8 @@ def described(locked: Secured, *names: str) -> dict[str, tuple[int, str | None, 
         result.user: (
             result.error_code,
             result.error_message,
-            [(info.mechanism, info.iterations) for info in result.credential_infos],
+            # Kafka's order of them is not fixed.
+            sorted((info.mechanism, info.iterations) for info in result.credential_infos),
         )
         for result in answer.results
     }
