@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from broker_core.types import TopicPartition
+from broker_core.types import TopicPartition, counted
 from spark_eos.codec.arrow_numbers import arrow_numbers, numbers_of, valid_of
 from spark_eos.codec.partitioner import group_rows, murmur2_partitions
 from spark_eos.errors import EosKafkaError
@@ -128,8 +128,8 @@ def _check_given(rows: pa.RecordBatch, given: Ids, topic: str, partition_count: 
     wrong = given[is_given & ((given < 0) | (given >= partition_count))]
     if wrong.size:
         raise DataError(
-            f"The column 'partition' has the value {wrong[0]} for topic {topic!r}, which has {partition_count} "
-            "partitions",
+            f"The column 'partition' has the value {wrong[0]} for topic {topic!r}, which has "
+            f"{counted(partition_count, 'partition')}",
             remedy="Use values from 0 to the number of partitions minus one, or null to have a partition chosen",
         )
 

@@ -109,7 +109,7 @@ def test_task_whose_partition_went_with_the_topic_fails_at_once(query: Query) ->
     """The worker knows the topic from the micro-batch before; a leader was waited for until the delivery timeout."""
     query.task("run1", 1)
     query.make_again(1)
-    with pytest.raises(ValueError, match="the value 1 for topic .*, which has 1 partition"):
+    with pytest.raises(ValueError, match=r"the value 1 for topic .*, which has 1 partition\."):
         query.task("run2", 1)
 
 
