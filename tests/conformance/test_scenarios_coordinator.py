@@ -5,10 +5,14 @@ The numbers are those of the list. Scenarios 6, 18 and 20 need a restart and are
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from broker_core.errors import ErrorCode
+from broker_core import EmbeddedBroker
+from broker_core.broker.journals import TopicJournal
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from tests.support.clients import (
     DEADLINE_S,
     Kafka,
@@ -156,6 +160,32 @@ def test_scenario_19_timeout_aborts_no_sooner_than_configured(kafka: Kafka, sess
     # A producer of transactions V2 survives its own timeout: its abort counts as a repetition of the broker's.
     expected = (NONE, bumped(identity)) if protocol == V2 else (ErrorCode.PRODUCER_FENCED, NOBODY)
     assert session.end(identity, commit=False, version=END[protocol]) == expected
+
+
+# Rule L.1/21
+def test_scenario_21_transactions_are_not_listed_during_a_load(kafka: Kafka, monkeypatch: pytest.MonkeyPatch):
+    """ListTransactions returns COORDINATOR_LOAD_IN_PROGRESS while a state partition of the broker is loading."""
+    if kafka.name != "broker_core":
+        pytest.skip("no client can make a load last: Apache Kafka reads a small partition at once")
+
+    def unreadable(*_: Any) -> None:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk does not respond")
+
+    with EmbeddedBroker() as broker, RawClient(broker.bootstrap_servers) as client:
+        session = RawSession(client, "id")
+        identity = session.init()[1]
+        where = broker._call(
+            lambda cluster: TopicPartition(
+                TRANSACTION_STATE_TOPIC, cluster.brokers[1].transactions.store.partition_for("id")
+            )
+        )
+        with monkeypatch.context() as patch:
+            patch.setattr(TopicJournal, "read", unreadable)
+            with pytest.raises(KafkaError):
+                broker._call(lambda cluster: cluster.controller.move_leader(where, 1))
+        assert session.list_answer().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        broker._call(lambda cluster: cluster.controller.move_leader(where, 1))
+        assert session.list() == {"id": (identity.producer_id, "Empty")}
 
 
 # Rule L.1/22

@@ -45,7 +45,7 @@ def test_only_the_coordinator_of_an_id_serves_it():
     assert world.session(broker_id=3 - leader).init() == (NONE, bumped(identity))
 
 
-# Rules A.5/10, A.6/2, A.6 verify/2, A.8 V1/2, A.8 V2/1, A.12/1, A.12/11, F.2/3, F.3/1 and L.1/21.
+# Rules A.5/10, A.6/2, A.6 verify/2, A.8 V1/2, A.8 V2/1, A.12/1, A.12/11, F.2/3 and F.3/1.
 def test_loading_coordinator_returns_a_retriable_error(world: World, session: Session, monkeypatch: pytest.MonkeyPatch):
     """Data flow 1: until a new coordinator has read its log, it returns COORDINATOR_LOAD_IN_PROGRESS."""
 
