@@ -50,8 +50,8 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "test_transactions::test_later_transactions_commit_after_a_refused_record_and_an_abort",
         "test_transactions::test_later_transactions_commit_after_a_refused_record_under_transaction_version_1",
         "The broker decides how far the epoch moves, and no client reports it.",
-        "kips/test_kip_890::test_older_end_txn_versions_keep_the_epoch",
-        "kips/test_kip_890::test_end_txn_returns_the_next_epoch"),
+        "conformance/test_coordinator_requests::test_transaction_is_described_in_each_state",
+        "conformance/test_scenarios_coordinator::test_scenario_04_v2_end_repeated_with_the_old_epoch"),
     "K testFailureToFenceEpochWithTV1, TV2": (
         "test_fencing::test_fencing_that_cannot_be_recorded_bumps_the_epoch_once",),
     "K testEmptyAbortAfterCommit": (
@@ -105,7 +105,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
     "L 0103 fatal idempotence error": (
         "test_transactions::test_later_transactions_commit_after_a_refused_record_and_an_abort",
         "It needs a gap in the sequences, which kafka-python and aiokafka leave there by themselves.",
-        "kips/test_kip_98::test_lost_batch_is_detected"),
+        "conformance/test_scenarios_partition::test_scenario_11_the_sequence_wraps_to_zero"),
     "L 0103 abort marker and leader epoch": (
         "test_moves::test_leaders_and_coordinators_move_during_a_copy_and_every_input_is_copied_once",),
     "L 0103 watermarks by isolation": (
