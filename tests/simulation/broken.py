@@ -263,7 +263,7 @@ BROKEN: dict[str, Broken] = {
     "failed syncs ignored": Broken(failed_syncs_ignored, 181, Kind.LOST_WRITE),
     "write-ahead log not replayed": Broken(write_ahead_log_not_replayed, 37, Kind.LOST_WRITE),
     "names changed before a checkpoint": Broken(
-        names_changed_before_a_checkpoint, 14, line=r"transactional id .* was .*, after a restart it is None"
+        names_changed_before_a_checkpoint, 38, line=r"transactional id .* was .*, after a restart it is None"
     ),
     "last stable offset ignored": Broken(last_stable_offset_ignored, 9, Kind.ABORTED_READ),
     # No client sees a marker, so a second one hides no record.

@@ -67,7 +67,7 @@ async def _names_only(scan: DecisionScan, used: Mapping[TaskId, bool], *_: objec
 @pytest.mark.parametrize(
     ("scene", "owner", "name", "without", "seed", "acts", "shown"),
     [
-        (WRITING, DecisionScan, "used_ids", _nothing_later, 4, ["prefix", "decision topic"], "is there 2 times"),
+        (WRITING, DecisionScan, "used_ids", _nothing_later, 23, ["prefix", "decision topic"], "is there 2 times"),
         (WRITING, DecisionScan, "follow_pointers", _names_only, 177, ["name", "decision topic"], "is there 2 times"),
         (WRITING, DecisionScan, "used_ids", _nothing_later, 2, ["recreate decisions"], "is there 2 times"),
         (WRITING, commit, "check_rows", _nothing_later, 2, ["other rows"], "was reported, and .* are not there"),
