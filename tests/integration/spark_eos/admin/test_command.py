@@ -110,13 +110,12 @@ def test_coordinator_that_is_offline_hides_no_decision_of_others(capsys: pytest.
             world, other = World(address, client), World(address, client)
             other.decisions = world.decisions
             committed, prepared = world.prepare("run1"), other.prepare("run1")
-            world.committer("run1").commit([committed], 0)
             name = prepared.transaction.transactional_id
             offline = coordinator_partition(name, 5)
             while coordinator_partition(committed.transaction.transactional_id, 5) == offline:
                 world.query = unique("query")
                 committed = world.prepare("run1")
-                world.committer("run1").commit([committed], 0)
+            world.committer("run1").commit([committed], 0)
             other.log().decide(other.decision(prepared), other.log().take_over())
         with broker.without_leader((TRANSACTION_STATE_TOPIC, offline)):
             short = ("--timeout-seconds", "5")
