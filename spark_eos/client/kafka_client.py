@@ -218,10 +218,12 @@ class KafkaClient(BrokerClient):
         self, key_type: CoordinatorType, keys: Collection[str], deadline: float
     ) -> tuple[dict[str, int], str | None]:
         """Return the coordinators that are known after one look-up, and why others are not."""
-        missing = self._coordinators.missing(key_type, keys)
-        trouble = self._look_up_coordinators(key_type, missing, deadline) if missing else None
-        unknown = set(self._coordinators.missing(key_type, keys))
-        found = self._coordinators.known(key_type, [each for each in keys if each not in unknown])
+        trouble: str | None = None
+        unknown = self._coordinators.missing(key_type, keys)
+        if unknown:
+            trouble = self._look_up_coordinators(key_type, unknown, deadline)
+            unknown = self._coordinators.missing(key_type, unknown)
+        found = self._coordinators.known(key_type, [each for each in keys if each not in unknown] if unknown else keys)
         self._coordinators.drop_oldest(len(keys))
         return found, trouble
 
