@@ -181,9 +181,9 @@ def list_by_broker(
 ) -> list[TransactionListing]:
     """List transactional ids in the order of the brokers that list them; brokers ignore filters they do not know.
 
-    Every broker must respond, because one that is left out would hide its transactions. `silent` collects those that
-    do not, instead of an error, and those in it are not asked. States are as the broker spells them, so a state that
-    only a newer broker knows is listed too.
+    Every broker must respond, because a broker that is left out would hide its transactions. With `silent`, brokers
+    that do not respond are added to it in place of an error, and brokers in it are not asked. States are as the broker
+    spells them, so a state that only a newer broker knows is listed too.
     """
     make = partial(_list_request, states, id_pattern, producer_ids, duration_ms)
     deadline = client.deadline(timeout_ms)

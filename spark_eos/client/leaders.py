@@ -25,7 +25,7 @@ def leaderless_partitions(
 
     A topic that is gone, or that the principal may not describe, hides nothing of the others.
     """
-    # The second look goes to another broker if one did not respond, as the one that has led these partitions.
+    # If a broker did not respond, the second look goes to another one. The silent broker may have led these partitions.
     for _ in range(2):
         with suppress(EosKafkaError):
             found = existing_topics(client, topics, max_age_ms=max_age_ms, timeout_ms=_LEADERS_WAIT_MS)
