@@ -5,8 +5,6 @@ A process either runs tasks or commits, so what only one of the two needs is imp
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from pyspark.taskcontext import TaskContext
-
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, SinkOptions
 from spark_eos.runtime import ProcessState, Runtime, shared_state
@@ -50,6 +48,8 @@ def task_writer(
     committed: CommitReport | None = None,
 ) -> "TaskWriter":
     with loading_modules(process):
+        from pyspark.taskcontext import TaskContext
+
         from spark_eos.sink.messages import SPECULATION, is_true
         from spark_eos.sink.task.identity_pool import TaskSet
         from spark_eos.sink.task.transaction import TaskTransaction

@@ -148,6 +148,11 @@ def test_task_imports_no_commit_code():
     assert "pandas" not in stages["read"]
 
 
+def test_process_that_sweeps_after_a_driver_imports_no_pyspark():
+    code = "import sys, spark_eos.sink.abort_sweep; print(sorted({'numpy', 'pyarrow', 'pyspark'} & {*sys.modules}))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True).stdout == b"[]\n"
+
+
 # Spark's search for data sources
 
 
