@@ -63,6 +63,12 @@ def test_one_odd_answer_changes_nothing(name: str, part: int, of: int) -> None:
     assert 10 * sum(played.changed > 0 for played in all_played) >= 9 * len(oddities)
 
 
+def test_decision_topic_that_one_answer_calls_leaderless_is_made() -> None:
+    """Such an answer is a deleted topic's last one, or a broker's that does not create topics by itself."""
+    oddities = [Oddity("Metadata", nth, "topics[0].LEADER_NOT_AVAILABLE") for nth in range(1, 6)]
+    assert [text for each in oddities for text in wrong(each, play(OddQuery, each))] == []
+
+
 @pytest.mark.parametrize("change", ["topics none", "topics[0].partitions[0].leader_id=99"])
 def test_transaction_whose_coordinator_is_away_is_not_called_hanging(change: str) -> None:
     """Answers that say nothing of the coordinators' topic, or name a leader that is no broker, for a while."""

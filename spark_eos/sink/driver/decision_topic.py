@@ -81,14 +81,12 @@ def ensure_decision_topic(
 
     With `may_expire`, its decisions may be deleted after a time.
     """
-    recent = client.recent.since([name], client.runtime.clock.monotonic() - _JUST_ASKED_MS / 1000)
-    described = (recent or client.metadata([name])).get(name)
-    if described is None or described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+    described = _described(client, name)
+    if described is None:
         if _create(client, name, capabilities):
             _mark(client, name)
         # Another broker may not know it yet.
         return
-    described = client.require_topics([name], need_leaders=False, max_age_ms=_JUST_ASKED_MS)[name]
     try:
         config = describe_topic_config(client, name)
     except (AuthorizationError, UnsupportedError) as error:
@@ -104,6 +102,21 @@ def ensure_decision_topic(
         raise problem
     for doubt in topic_doubts(name, config, replica_count(described), data) if is_first else ():
         logger.warning("%s", doubt)
+
+
+def _described(client: KafkaClient, name: str) -> TopicMetadata | None:
+    """Return the topic, or None at the first answer that it does not exist; other answers pass."""
+    recent = client.recent.since([name], client.runtime.clock.monotonic() - _JUST_ASKED_MS / 1000)
+    described = (recent or client.metadata([name])).get(name)
+    if described is None or described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return None
+    try:
+        return client.require_topics([name], need_leaders=False, max_age_ms=_JUST_ASKED_MS)[name]
+    except TopicError as error:
+        # It may be deleted in between.
+        if error.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        return None
 
 
 def topic_problem(name: str, config: Mapping[str, str | None], *, may_expire: bool = False) -> TopicError | None:
