@@ -8,7 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from broker_core.server.listeners import started_line
 from tests.support import class_archive
+from tests.support.broker_processes import address_in
 from tests.support.child_process import start_child
 from tests.support.file_order import LONGEST, SESSIONS, TESTS, spread, unit_of
 from tests.support.java import java_problem, parse_version
@@ -43,6 +45,12 @@ def test_old_java_is_reported(tmp_path):
 def test_wait_timeout_names_the_condition():
     with pytest.raises(AssertionError, match="condition not met within 0 s: the moon"):
         wait_until(lambda: 0, "the moon", deadline_s=0)
+
+
+@pytest.mark.parametrize("more", [{}, {"SASL_PLAINTEXT": "localhost:9093"}])
+def test_address_is_read_from_what_the_broker_prints(more: dict[str, str]):
+    printed = started_line({"PLAINTEXT": "localhost:9092", **more}, 2, None, {})
+    assert address_in(printed) == "localhost:9092"
 
 
 def test_the_longest_files_start_first_busy_ones_among_waiting_ones_and_short_ones_last():

@@ -19,7 +19,14 @@ STOP_DEADLINE_S = 60
 # A transaction that Apache Kafka aborts before its partitions have leaders again hangs (KAFKA-20734). So the search
 # for timed-out transactions does not run right after the start, as it does not by default (10 s) either.
 APACHE_SETTINGS = SETTINGS | {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "4000"}
-_LISTENING = re.compile(r"listening on (\S+:\d+)")
+# Of several listeners each has its name before it.
+_LISTENING = re.compile(r"listening on (?:[A-Z_]+ )?(\S+:\d+)")
+
+
+def address_in(output: str) -> str | None:
+    """Return the address of the first listener that a broker says it has."""
+    found = _LISTENING.search(output)
+    return found and found[1]
 
 
 class Broker(Protocol):
@@ -83,10 +90,13 @@ class BrokerCore:
 
         def address() -> str | None:
             assert process.poll() is None, output.read_text()[-3000:]
-            found = _LISTENING.search(output.read_text())
-            return found and found[1]
+            return address_in(output.read_text())
 
-        self.address = wait_until(address, "broker_core listens", deadline_s=START_DEADLINE_S) or ""
+        try:
+            self.address = wait_until(address, "broker_core listens", deadline_s=START_DEADLINE_S) or ""
+        except AssertionError:
+            self.close()
+            raise
 
     def kill(self) -> None:
         """Send SIGKILL."""
