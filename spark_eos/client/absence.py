@@ -9,7 +9,7 @@ from uuid import UUID
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
-from spark_eos.client.metadata import TopicMetadata
+from spark_eos.client.metadata import TopicMetadata, is_other_topic
 
 
 class Word(Enum):
@@ -19,11 +19,6 @@ class Word(Enum):
     ABSENT = "absent"
     OTHER = "other"
     UNSURE = "unsure"
-
-
-def is_other_topic(known: UUID | None, topic_id: UUID | None) -> bool:
-    """Return whether two known ids differ: the topic was then deleted and created again under its name."""
-    return None not in (known, topic_id) and known != topic_id
 
 
 def word_of(answer: Mapping[str, TopicMetadata] | None, tp: TopicPartition, topic_id: UUID | None) -> Word:

@@ -25,10 +25,9 @@ from broker_core.errors import ErrorCode, InvalidBatch
 from broker_core.records.control import EndTxnMarker, parse_end_txn_marker
 from broker_core.records.header import BatchHeader, check_crcs, iter_headers
 from broker_core.types import LONG_MAX, NO_LEADER_EPOCH, AbortedTransaction, IsolationLevel, TopicPartition
-from spark_eos.client.absence import is_other_topic
 from spark_eos.client.error_table import code_name
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import Doubt, grouped
+from spark_eos.client.metadata import Doubt, grouped, is_other_topic
 from spark_eos.client.offset_lookup import (
     ANSWERED_LATER,
     LeaderEpochCheck,

@@ -3,13 +3,19 @@
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, Doubt, TopicMetadata, problem_with, topic_error
+from spark_eos.client.metadata import (
+    MISSING_TOPIC_GRACE_SECONDS,
+    Doubt,
+    TopicMetadata,
+    is_other_topic,
+    problem_with,
+    topic_error,
+)
 from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnreachableError
 
 # As in the Java client (metadata.max.age.ms): a broker that is no longer the leader refuses requests, which triggers a
@@ -165,11 +171,8 @@ class Leaders:
         A broker that lags behind may show an earlier state of the topic.
         """
         known = self._topics[name]
-        if topic.topic_id is None:
-            # Of a cluster, only some brokers may have topic ids.
-            topic = replace(topic, topic_id=known.topic_id)
         topic = topic.completed(known)
-        if known.topic_id not in (None, topic.topic_id) or not topic.partitions.keys() >= known.partitions.keys():
+        if is_other_topic(known.topic_id, topic.topic_id) or not topic.partitions.keys() >= known.partitions.keys():
             before = self._claims.get(name)
             if before is None or (before.topic_id, before.partition_count) != (topic.topic_id, topic.partition_count):
                 self._claims[name] = topic

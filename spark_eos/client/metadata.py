@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, TypeVar
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 
 from broker_core.errors import ErrorCode
+from broker_core.types import NO_LEADER_EPOCH
 from spark_eos.client.error_table import known_code
 from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError
 from spark_eos.runtime import Clock
@@ -104,16 +105,32 @@ class TopicMetadata:
         return len(self.partitions)
 
     def completed(self, known: "TopicMetadata | None") -> "TopicMetadata":
-        """Return this answer with the partitions that it lacks and an earlier answer about the same topic had.
+        """Return this answer with what an earlier answer about the same topic knew and this one lacks.
 
-        A topic keeps its partitions for as long as it exists, so that a broker which lacks some lags behind. Without
-        topic ids nothing shows that it is the same topic.
+        A topic keeps its partitions for as long as it exists, and the epochs of their leaders only rise: a broker that
+        lacks some, or names an earlier leader, lags behind or is cut off. Only some brokers, or proxies, may state
+        topic ids. If none has stated one, nothing shows that it is the same topic.
         """
-        if known is None or known.topic_id is None or known.topic_id != self.topic_id:
+        if known is None or known.topic_id is None or is_other_topic(known.topic_id, self.topic_id) or self.error_code:
             return self
-        if self.partitions.keys() >= known.partitions.keys():
+        kept = {
+            number: each
+            for number, each in known.partitions.items()
+            if (now := self.partitions.get(number)) is None or is_earlier(now.leader_epoch, each.leader_epoch)
+        }
+        if not kept and self.topic_id is not None:
             return self
-        return replace(self, partitions={**known.partitions, **self.partitions})
+        return replace(self, topic_id=known.topic_id, partitions={**known.partitions, **self.partitions, **kept})
+
+
+def is_other_topic(known: uuid.UUID | None, topic_id: uuid.UUID | None) -> bool:
+    """Return whether two known ids differ: the topic was then deleted and created again under its name."""
+    return None not in (known, topic_id) and known != topic_id
+
+
+def is_earlier(epoch: int, known: int) -> bool:
+    """Return whether a leader epoch lies before one that is known; an answer without an epoch does not show that."""
+    return NO_LEADER_EPOCH < epoch < known
 
 
 class RecentTopics:
@@ -124,8 +141,15 @@ class RecentTopics:
 
     def note(self, topics: Mapping[str, TopicMetadata], now: float) -> dict[str, TopicMetadata]:
         kept = {name: each for name, each in self._found.items() if now - each[0] < _LONGEST_USE_SECONDS}
-        noted = {name: topic.completed(kept[name][1] if name in kept else None) for name, topic in topics.items()}
-        self._found = kept | {name: (now, topic) for name, topic in noted.items()}
+        noted = {}
+        for name, topic in topics.items():
+            known = kept[name][1] if name in kept else topic
+            completed = topic.completed(known)
+            # An id that this answer lacks is as old as the one before.
+            noted[name] = replace(completed, topic_id=topic.topic_id)
+            # A row with an error takes nothing from what is known, and makes it unusable until the next one.
+            kept[name] = now, replace(known, error_code=topic.error_code) if topic.error_code else completed
+        self._found = kept
         return noted
 
     def forget_leader(self, node_id: int) -> None:

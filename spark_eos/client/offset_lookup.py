@@ -18,7 +18,7 @@ from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition, counted
 from spark_eos.client.absence import Word, word_of
 from spark_eos.client.kafka_client import KafkaClient, answers_to_compare
-from spark_eos.client.metadata import Doubt, TopicMetadata, grouped
+from spark_eos.client.metadata import Doubt, TopicMetadata, grouped, is_earlier, is_other_topic
 from spark_eos.client.response_decoders import FilteredMetadataRequest
 from spark_eos.errors import (
     AuthorizationError,
@@ -99,9 +99,11 @@ class PartitionPlace(NamedTuple):
     leader_id: int = -1
     leader_epoch: int = NO_LEADER_EPOCH
 
-    def replaces(self, known: "PartitionPlace") -> bool:
-        """Return whether this is a later leader of the same topic."""
-        return self.topic_id == known.topic_id and self.leader_epoch > known.leader_epoch
+    def completed(self, known: "PartitionPlace | None") -> "PartitionPlace":
+        """Return this place with what it lacks of a known one of the same topic; see `TopicMetadata.completed`."""
+        if known is None or known.topic_id is None or is_other_topic(known.topic_id, self.topic_id):
+            return self
+        return known if is_earlier(self.leader_epoch, known.leader_epoch) else self._replace(topic_id=known.topic_id)
 
 
 class OffsetLookup:
@@ -144,17 +146,13 @@ class OffsetLookup:
             self._has_compared = len(self._client.brokers()) > 1
             for answer in answers_to_compare(self._client, lambda: FilteredMetadataRequest.of(asked, wanted)):
                 found = _completed(found, places_in(answer.topics.values()))
-        return {tp: self._newer(tp, place) for tp, place in found.items()}
+        return {tp: place.completed(self._places.get(tp)) for tp, place in found.items()}
 
     def newest_places(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionPlace]:
         """Return the newest leaders that any broker names, without partitions that the last response left out."""
-        known = {tp: self._places[tp] for tp in partitions if tp in self._places}
-        for answer in self.from_each_broker(sorted({tp.topic for tp in known})):
-            for tp, place in places_of((answer or {}).values()).items():
-                if tp in known and place.replaces(known[tp]):
-                    known[tp] = place
-        self._places |= known
-        return known
+        known = {tp: self._places[tp].topic_id for tp in partitions if tp in self._places}
+        self.at_all_brokers(known)
+        return {tp: self._places[tp] for tp in known}
 
     def at_all_brokers(
         self, partitions: Mapping[TopicPartition, UUID | None]
@@ -171,16 +169,11 @@ class OffsetLookup:
             words = [word_of(each, tp, topic_id) for each in answers]
             here = [each[tp] for each, word in zip(named, words, strict=True) if word is Word.HERE]
             if here:
-                found[tp] = self._places[tp] = max(here, key=attrgetter("leader_epoch"))
+                newest = max(here, key=attrgetter("leader_epoch"))
+                found[tp] = self._places[tp] = newest.completed(self._places.get(tp))
             elif words and Word.UNSURE not in words:
                 found[tp] = None
         return found
-
-    def _newer(self, topic_partition: TopicPartition, place: PartitionPlace) -> PartitionPlace:
-        """Return the newer of two places: a broker that is cut off from the others names an earlier leader."""
-        known = self._places.get(topic_partition, place)
-        is_earlier = known.replaces(place) and place.topic_id is not None and place.leader_epoch > NO_LEADER_EPOCH
-        return known if is_earlier else place
 
     def _remember(self, places: dict[TopicPartition, PartitionPlace]) -> None:
         # Topics come and go while a query runs.
@@ -376,13 +369,12 @@ def _completed(
     nothing in its response shows that. What the other one says of a topic with another id is left out.
     """
     ids = {tp.topic: place.topic_id for tp, place in found.items()}
-    told = {
+    added = {
         tp: place
         for tp, place in others.items()
-        if tp.topic not in ids
-        or (ids[tp.topic] == place.topic_id is not None and (tp not in found or place.replaces(found[tp])))
+        if tp.topic not in ids or (tp not in found and ids[tp.topic] == place.topic_id is not None)
     }
-    return {**found, **told}
+    return {tp: place.completed(others.get(tp)) for tp, place in found.items()} | added
 
 
 def described(topics: Iterable[TopicMetadata]) -> list[TopicMetadata]:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from broker_core.types import NO_LEADER_EPOCH, TopicPartition
-from spark_eos.client.absence import is_other_topic
+from spark_eos.client.metadata import is_earlier, is_other_topic
 from spark_eos.client.offset_lookup import LogPoint, OffsetLookup, PartitionPlace
 from spark_eos.errors import DataLossError
 from spark_eos.metrics import SOURCE_METRICS
@@ -126,7 +126,7 @@ class RewrittenLogs:
             for tp in read
             if tp in before
             and not is_other_topic(before[tp].topic_id, now[tp].topic_id)
-            and NO_LEADER_EPOCH < before[tp].leader_epoch < now[tp].leader_epoch
+            and is_earlier(before[tp].leader_epoch, now[tp].leader_epoch)
         }
         ended = self._lookup.epoch_ends(doubted) if doubted else {}
         cut = [tp for tp in sorted(ended) if not LogPoint(doubted[tp], read[tp]).survives(ended[tp])]

@@ -10,6 +10,7 @@ deleted and created again.
 from collections.abc import Iterable, Mapping
 
 from broker_core.types import NO_LEADER_EPOCH, TopicPartition
+from spark_eos.client.metadata import is_earlier
 from spark_eos.client.offset_lookup import LogPoint, PartitionPlace
 from spark_eos.errors import UnansweredError
 from spark_eos.source.offsets import SourceOffset
@@ -33,7 +34,7 @@ def earlier_leaders(
         answered = ends[tp].leader_epoch
         newest = max(known.leader_epochs.get(tp, NO_LEADER_EPOCH), before.get(tp, LogPoint()).leader_epoch)
         is_same_topic = tp.topic in known.topic_ids and known.topic_ids[tp.topic] == places[tp].topic_id
-        if is_same_topic and NO_LEADER_EPOCH < answered < newest:
+        if is_same_topic and is_earlier(answered, newest):
             found[tp] = answered, newest
     return found
 

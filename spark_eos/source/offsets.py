@@ -11,7 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from broker_core.types import NO_LEADER_EPOCH, TopicPartition
-from spark_eos.client.absence import is_other_topic
+from spark_eos.client.metadata import is_other_topic
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.source import SourceOptions
 from spark_eos.runtime import Clock

@@ -89,6 +89,42 @@ def test_leaders_of_long_ago_are_looked_up_again_for_the_next_transaction() -> N
     assert leaders.leader(place)[1] == 3
 
 
+def described(*leaders: tuple[int, int], topic_id: UUID | None = OLD, error_code: int = 0) -> TopicMetadata:
+    """Describe a topic by the leader of each of its partitions, with its epoch."""
+    found = {number: PartitionMetadata(number, *leader, 0) for number, leader in enumerate(leaders)}
+    return TopicMetadata("t", topic_id, False, error_code, found)
+
+
+@pytest.mark.parametrize(("answers", "known"), [
+    ([((1, 4), (2, 5)), ((3, 5), (3, 4))], described((3, 5), (2, 5))),
+    ([((1, 4), (2, 5)), ((1, 3),)], described((1, 4), (2, 5))),
+    ([((1, 4),), ((-1, 5), (2, 0))], described((-1, 5), (2, 0))),
+    # An older broker, or a proxy, states no epoch: where the leader is, is known then.
+    ([((1, 4),), ((2, -1),)], described((2, -1))),
+], ids=["earlier leader", "fewer partitions", "news", "no epoch"])  # fmt: skip
+def test_answer_about_the_same_topic_takes_nothing_from_what_is_known(
+    answers: Sequence[Sequence[tuple[int, int]]], known: TopicMetadata
+) -> None:
+    """A broker that is cut off describes an earlier state, and one that lags behind lacks partitions."""
+    for topic_id in (OLD, None):
+        recent = RecentTopics()
+        recent.note({"t": described(*answers[0])}, 0.0)
+        # Each row in between says nothing.
+        for code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
+            row = described(topic_id=None, error_code=code)
+            assert recent.note({"t": row}, 0.0) == {"t": row}
+            assert recent.since(["t"], 0.0) is None
+        answer = described(*answers[1], topic_id=topic_id)
+        assert recent.note({"t": answer}, 0.0) == {"t": replace(known, topic_id=topic_id)}, "no id looks new"
+        assert recent.since(["t"], 0.0) == {"t": known}
+
+
+def test_answer_about_another_topic_of_the_name_is_left_as_it_is() -> None:
+    recent, made_again = RecentTopics(), described((1, 0), topic_id=NEW)
+    recent.note({"t": described((1, 4), (2, 5))}, 0.0)
+    assert recent.note({"t": made_again}, 0.0) == {"t": made_again}
+
+
 MISSING = SimpleNamespace(
     error_code=0, topics=[SimpleNamespace(name="t", topic_id=OLD, is_internal=False, error_code=3, partitions=[])]
 )

@@ -56,17 +56,20 @@ def looking(
         (topic(1, 6), 1),
         (topic(-1, -1), -1),
         (topic(1, 0, OTHER_ID), 1),
-        (topic(1, 4, None), 1),
+        # An older broker, or a proxy, states no id.
+        (topic(1, 4, None), 2),
+        (topic(1, 6, None), 1),
     ],
 )
 def test_an_earlier_leader_replaces_no_later_one_of_the_same_topic(
     later: dict[str, TopicMetadata], leader: int
 ) -> None:
     lookup = looking(topic(2, 5), later, topic(2, 5), later, of_each={})
+    topic_id = later["t"].topic_id or ID
     lookup.places(["t"])
-    assert lookup.places(["t"])[TP].leader_id == leader
+    assert lookup.places(["t"])[TP][:2] == (topic_id, leader)
     lookup.places_matching("t".__eq__)
-    assert lookup.places_matching("t".__eq__)[TP].leader_id == leader
+    assert lookup.places_matching("t".__eq__)[TP][:2] == (topic_id, leader)
 
 
 def test_the_newest_leader_that_any_broker_names_is_found_and_kept() -> None:
@@ -77,6 +80,13 @@ def test_the_newest_leader_that_any_broker_names_is_found_and_kept() -> None:
     newest = {TP: PartitionPlace(ID, 2, 4)}
     assert lookup.newest_places([TP]) == newest
     assert lookup.places(["t"]) == newest
+
+
+def test_brokers_that_all_name_an_earlier_leader_replace_no_later_one() -> None:
+    """The only broker that knows it does not respond."""
+    lookup = looking(topic(1, 3), of_each={1: topic(2, 1), 2: None, 3: topic(2, 2, None), 4: topic(4, 9, OTHER_ID)})
+    known = lookup.places(["t"])
+    assert lookup.at_all_brokers({TP: ID}) == lookup.newest_places([TP]) == known == {TP: PartitionPlace(ID, 1, 3)}
 
 
 def test_a_partition_that_the_last_response_left_out_has_no_newest_leader() -> None:
