@@ -26,23 +26,23 @@ _SETTINGS: Final = (VERIFICATION, TIMEOUT_LIMIT, REPLICATION, OFFSETS_REPLICATIO
 # The first version that asks instead of adding; brokers support it from Kafka 3.6 on.
 _FIRST_VERIFYING: Final = 4
 _PATIENCE_MS: Final = 5_000
-# For brokers that did not respond before.
+# For a running query: a broker that is silent counts as before.
 _LATER_PATIENCE_MS: Final = 1_000
 
 
 @dataclass(slots=True)
 class BrokerCapabilities:
-    """What each broker has reported about itself; no broker is queried twice."""
+    """What each broker has reported about itself last."""
 
     facts: dict[int, BrokerFacts] = field(default_factory=dict)
     silent: frozenset[int] = frozenset()
 
     def complete(self, client: KafkaClient) -> None:
-        """Query the brokers that have not responded yet; wait only briefly for brokers that are offline."""
-        missing = {broker.node_id for broker in client.brokers()} - self.facts.keys()
-        patience_ms = _LATER_PATIENCE_MS if missing <= self.silent else _PATIENCE_MS
-        self.facts |= ask_brokers(client, missing, _SETTINGS, timeout_ms=patience_ms)
-        self.silent = frozenset(missing - self.facts.keys())
+        """Query all brokers, which may have another version or other settings by now; wait only briefly again."""
+        asked = {broker.node_id for broker in client.brokers()}
+        patience_ms = _LATER_PATIENCE_MS if self.facts else _PATIENCE_MS
+        self.facts |= ask_brokers(client, asked, _SETTINGS, timeout_ms=patience_ms)
+        self.silent = frozenset(asked - self.facts.keys())
 
     def numbers(self, setting: str) -> list[int]:
         texts = (facts.settings.get(setting) for facts in self.facts.values())

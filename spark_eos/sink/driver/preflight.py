@@ -2,7 +2,7 @@
 
 They run on the driver whenever a writer is made, and Spark makes a streaming writer for every micro-batch. A query
 keeps the results of its start. Every ten minutes a running query checks again what may have changed: whether there are
-new brokers that do not verify transactions, and whether the decision topic still keeps decisions. An outage does not
+brokers that do not verify transactions, and whether the decision topic still keeps decisions. An outage does not
 stop the query there. The feature level needs no check: each transaction begins with what the connections report.
 
 Every writer that plans asks how many partitions the output topic has, by which all tasks of a micro-batch place rows:
@@ -27,7 +27,14 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, TopicMetadata
 from spark_eos.client.needed_apis import check_sink_apis
 from spark_eos.client.transactions import init_producer_id
-from spark_eos.errors import AuthorizationError, OptionError, UnansweredError, UnreachableError, UnsupportedError
+from spark_eos.errors import (
+    AuthorizationError,
+    EosKafkaError,
+    OptionError,
+    UnansweredError,
+    UnreachableError,
+    UnsupportedError,
+)
 from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, LONGEST_DEFAULT_TIMEOUT_MS, SinkOptions
 from spark_eos.runtime import ProcessState, Runtime
 from spark_eos.sink.driver.broker_capabilities import TIMEOUT_LIMIT, VERIFICATION, BrokerCapabilities
@@ -71,16 +78,16 @@ def preflight(process: ProcessState, options: SinkOptions, *, plans: bool = True
     try:
         if monotonic() >= checked.next_look:
             _look(client, options, checked)
-        if plans and options.topic is not None:
-            checked.topic = _describe_topic(client, options.topic, began) or checked.topic
-    except ReplacedClusterError:
-        # A running query must not go on there. The next writer checks the new cluster.
+        if plans and options.topic is not None and (found := _describe_topic(client, options.topic, began)):
+            checked.topic = found.completed(checked.topic)
+    except EosKafkaError:
+        # The query stops: on another cluster it must not go on. The next writer checks everything again.
         checks.forget(options)
         raise
-    found = replace(checked.options, cluster_id=client.cluster_id)
+    settled = replace(checked.options, cluster_id=client.cluster_id)
     if checked.topic is None:
-        return found
-    return replace(found, partition_count=checked.topic.partition_count, topic_id=checked.topic.topic_id)
+        return settled
+    return replace(settled, partition_count=checked.topic.partition_count, topic_id=checked.topic.topic_id)
 
 
 def _check_first(process: ProcessState, options: SinkOptions) -> _Checked:

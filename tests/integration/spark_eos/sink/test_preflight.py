@@ -315,15 +315,18 @@ def test_lowest_timeout_maximum_of_all_brokers_applies(client: KafkaClient, monk
     assert (settled.transaction_timeout_ms, settled.timeout_limit_ms) == (70_000, 70_000)
 
 
-def test_each_broker_is_checked_once_and_unavailable_ones_again_at_every_check(
+def test_every_broker_is_asked_at_every_check_and_a_silent_one_counts_as_before(
     client: KafkaClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = pretend(monkeypatch, {1: facts(), 2: facts()})
+    answers = {1: facts(), 2: facts()}
+    asked = pretend(monkeypatch, answers)
     monkeypatch.setattr(client, "brokers", lambda: [BrokerAddress(node_id, "h", 1) for node_id in (1, 2, 3)])
     capabilities = BrokerCapabilities()
-    for _ in range(3):
+    for answers[1] in (facts(), BrokerFacts(OLD, {}), facts()):
         capabilities.complete(client)
-    assert asked == [[1, 2, 3], [3], [3]]
+        assert list(capabilities.unverifying(0)) == [1] * (answers[1] != facts())
+        answers.pop(2, None)
+    assert asked == [[1, 2, 3]] * 3
     assert capabilities.troubles == ["broker 3 gives no usable response"]
 
 
@@ -414,9 +417,8 @@ def test_running_query_is_checked_once_over_persistent_connections() -> None:
         assert preflight.preflight(process, wanted) == settled
         # The list of brokers; the decision topic and its settings; the partitions of the output topic.
         asked = requests_since(kafka, before)
-        # The feature level as well, as before each transaction that begins so long after the last.
-        assert asked.pop("ApiVersions") == 1
-        assert asked == {"Metadata": 3, "DescribeConfigs": 1}
+        # Versions, levels and settings of each broker, which may have been restarted.
+        assert asked == {"Metadata": 3, "DescribeConfigs": 1 + 3, "ApiVersions": 3}
 
 
 def test_lowered_maximum_is_taken_by_the_next_start_of_a_query_without_a_timeout(
@@ -516,7 +518,7 @@ def test_outage_during_a_later_check_does_not_stop_the_query(
     )
 
 
-def test_later_check_finds_brokers_missing_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_check_finds_brokers_that_were_missing_or_are_others_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = AheadClock()
     process = ProcessState(runtime_by(clock))
     brokers = {1: facts()}
@@ -530,7 +532,13 @@ def test_later_check_finds_brokers_missing_at_the_start(monkeypatch: pytest.Monk
         brokers[2] = BrokerFacts(OLD, {})
         with pytest.raises(UnsupportedError, match="broker 2 supports AddPartitionsToTxn only up to version 3"):
             preflight.preflight(process, wanted)
-        del brokers[2]
+        brokers[2] = facts()
+        preflight.preflight(process, wanted)
+        until_next_look(clock, process, wanted)
+        brokers[1] = BrokerFacts(OLD, {})
+        with pytest.raises(UnsupportedError, match="broker 1 supports AddPartitionsToTxn only up to version 3"):
+            preflight.preflight(process, wanted)
+        brokers[1] = facts()
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         policy = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, wanted.decision_topic, incremental_configs=[policy])
