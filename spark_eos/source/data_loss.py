@@ -4,8 +4,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple
-from uuid import UUID
+from typing import Final
 
 from broker_core.types import NO_LEADER_EPOCH, TopicPartition
 from spark_eos.client.metadata import is_earlier, is_other_topic
@@ -75,14 +74,6 @@ class DataLossPolicy:
         )
 
 
-class _Seen(NamedTuple):
-    topic_id: UUID | None
-    leader_epoch: int
-
-
-_UNSEEN: Final = _Seen(None, NO_LEADER_EPOCH)
-
-
 class RewrittenLogs:
     """The comparison of what each partition's leader reports with what it reported before the last micro-batch.
 
@@ -96,7 +87,7 @@ class RewrittenLogs:
     def __init__(self, lookup: OffsetLookup, losses: DataLossPolicy) -> None:
         self._lookup = lookup
         self._losses = losses
-        self._seen: dict[TopicPartition, _Seen] = {}
+        self._seen: dict[TopicPartition, PartitionPlace] = {}
         # What was read of a log, and where it parts; kept until the checkpoint says that it was read from there.
         self._cut: dict[TopicPartition, tuple[LogPoint, int]] = {}
 
@@ -113,13 +104,13 @@ class RewrittenLogs:
         """
         # An answer without an epoch takes nothing from what is known.
         before = self._seen | {
-            tp: _Seen(checkpoint.topic_ids.get(tp.topic), epoch)
+            tp: PartitionPlace(checkpoint.topic_ids.get(tp.topic), leader_epoch=epoch)
             for tp, epoch in checkpoint.leader_epochs.items()
-            if self._seen.get(tp, _UNSEEN).leader_epoch == NO_LEADER_EPOCH
+            if self._seen.get(tp, PartitionPlace()).leader_epoch == NO_LEADER_EPOCH
         }
         # A partition that is invisible for a moment is remembered while it is read: it may return as another log.
         now = {tp: seen for tp, seen in before.items() if tp in read} | {
-            tp: _Seen(place.topic_id, ends.get(tp, LogPoint()).leader_epoch) for tp, place in places.items()
+            tp: place._replace(leader_epoch=ends.get(tp, LogPoint()).leader_epoch) for tp, place in places.items()
         }
         doubted = {
             tp: before[tp].leader_epoch

@@ -74,7 +74,7 @@ class LagWatch:
                     tp, position[tp], stable[tp] - position[tp], high_watermarks[tp] - position[tp],
                 )  # fmt: skip
         now_ms = round(self._clock.monotonic() * 1_000)
-        self._standstills.keep_only(both)
+        self._standstills.keep_only(position)
         self._standstills.note(stable, high_watermarks, both, now_ms)
         standing = self._standstills.known
         behind_stable = {tp: stable[tp] - position[tp] for tp in both}

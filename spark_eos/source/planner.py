@@ -426,8 +426,9 @@ class Planner:
         if not beyond:
             return offsets
         marks = self.high_watermarks(beyond)
+        self._report_deleted(beyond.keys() - marks.keys())
         account = ", ".join(
-            f"{tp}: requested {beyond[tp]}, readable {stable[tp]}, log end {marks[tp]}" for tp in beyond
+            f"{tp}: requested {beyond[tp]}, readable {stable[tp]}, log end {marks.get(tp, 'unknown')}" for tp in beyond
         )
         if self._options.fail_on_data_loss:
             raise EosKafkaError(

@@ -340,6 +340,23 @@ def test_partition_that_is_deleted_while_a_batch_is_planned_is_a_loss(options: d
     assert {piece.topic_partition for piece in planned.plan(start, end)} == {T0}
 
 
+@pytest.mark.parametrize("looks", range(1, 6))
+def test_partition_that_is_deleted_while_its_end_is_checked_is_a_loss(looks: int) -> None:
+    class Deleting(Table):
+        left = looks
+
+        def offsets(self, *asked: Any) -> dict[TopicPartition, int | None]:
+            self.left -= 1
+            self.deleted = {T1} if self.left < 0 else set()
+            return super().offsets(*asked)
+
+    given = {"assign": '{"t":[1]}', "endingOffsets": '{"t":{"1":9}}'}
+    with pytest.raises(EosKafkaError, match=r"PARTITIONS_DELETED.*t-1|t-1: requested 9, readable 5, log end 5"):
+        batch_planner(Deleting(table().marks), **given).batch_bounds()
+    start, end, _ = batch_planner(Deleting(table().marks), failOnDataLoss="false", **given).batch_bounds()
+    assert end in ({}, {T1: 5}) and start in ({}, {T1: 0})
+
+
 def test_topic_of_a_pattern_that_is_deleted_while_a_batch_is_planned_is_left_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
