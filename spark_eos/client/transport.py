@@ -88,6 +88,7 @@ class SocketTransport:
         # The brokers whose addresses led to another cluster when they were tried last.
         self._strangers: set[int | str] = set()
         self._named_at = -math.inf
+        self._cluster_id: str | None = None
         self.cluster.add_listener(self._leave_old_addresses)
         install_response_reader(self._manager, note_versions, self._take)
         runtime.process.abandon_in_children(self)
@@ -187,6 +188,8 @@ class SocketTransport:
     def _leave_old_addresses(self, cluster: Any) -> None:
         """Close the connections to brokers that are at another address now; the old one may be another broker's."""
         self._named_at = self._monotonic()
+        # An answer without the id is of this cluster, too.
+        self._cluster_id = cluster.cluster_id = cluster.cluster_id or self._cluster_id
         for node_id, address in list(self._addresses.items()):
             node = cluster.broker_metadata(node_id)
             if node is not None and (node.host, node.port) != address:
