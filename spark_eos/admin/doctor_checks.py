@@ -249,6 +249,8 @@ def _readers(client: KafkaClient, examined: rights.Examination, knowledge: _Know
         except TopicError:
             # The check of the topic itself reports it.
             continue
+        if silent := places.keys() - high.keys():
+            yield Finding(check, CheckResult.WARNING, f"no leader has answered for {counted(len(silent), 'partition')}")
         commands, at_ms = OperatorCommands.of(client.options), now_ms(client.runtime.clock)
         hanging = [each for each in found if each.hangs]
         for each in hanging:
@@ -257,7 +259,7 @@ def _readers(client: KafkaClient, examined: rights.Examination, knowledge: _Know
         if found and not hanging:
             oldest = f"{found[0].transaction.topic_partition}: {found[0].sentence(commands, at_ms)}"
             yield Finding(check, CheckResult.NOTE, f"{counted(len(found), 'open transaction')}; {oldest}")
-        elif not found:
+        elif not found and not silent:
             yield Finding(check, CheckResult.OK, "no open transaction blocks them")
 
 

@@ -88,12 +88,11 @@ class Watcher:
         stable, high = ends(self.client, places, places)
         at_ms = now_ms(self.client.runtime.clock)
         self._standstills.keep_only(places)
-        # A partition without a leader has no offsets to show, and describing its producers waits for an election.
+        # One without an answer has no offsets to show, and describing its producers waits for an election.
         self._standstills.note(stable, high, places, at_ms)
         findings, troubles = self._findings(self._standstills.known)
-        missing = sum(place.leader_id < 0 for place in places.values())
-        if missing:
-            troubles.append(f"Partitions without a leader: {missing}")
+        if missing := len(places) - len(high):
+            troubles.append(f"Partitions without a leader, or whose leader does not respond: {missing}")
         gone = sorted(set(self.topics or ()) - {place.topic for place in places})
         if gone:
             troubles.append(f"Deleted, or hidden from this principal: {', '.join(gone)}")

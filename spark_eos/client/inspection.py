@@ -78,13 +78,11 @@ def describe_transactions(
     code than TRANSACTIONAL_ID_NOT_FOUND, as `AuthorizationError`. `unanswered` collects the ids without such a
     response after 10 seconds, and why, instead of an error.
     """
-    deadline = client.deadline(timeout_ms)
-    if unanswered is not None:
-        deadline = min(deadline, client.deadline(_PART_PATIENCE_MS))
+    deadline = _deadline(client, timeout_ms, unanswered is not None)
     descriptions: dict[str, TransactionDescription] = {}
     wanted, trouble = list(dict.fromkeys(transactional_ids)), ""
     for _ in client.attempts(deadline):
-        trouble = _describe_once(client, wanted, deadline, descriptions, unanswered is not None)
+        trouble = _describe_once(client, wanted, deadline, descriptions)
         wanted = [each for each in wanted if each not in descriptions]
         if not wanted:
             return descriptions
@@ -94,18 +92,15 @@ def describe_transactions(
     raise UnansweredError(f"{wanted[0]!r} could not be described in time", checked=f"Last response: {trouble}")
 
 
+def _deadline(client: KafkaClient, timeout_ms: float | None, in_part: bool) -> float:
+    deadline = client.deadline(timeout_ms)
+    return min(deadline, client.deadline(_PART_PATIENCE_MS)) if in_part else deadline
+
+
 def _describe_once(
-    client: KafkaClient,
-    wanted: Sequence[str],
-    deadline: float,
-    into: dict[str, TransactionDescription],
-    in_part: bool,
+    client: KafkaClient, wanted: Sequence[str], deadline: float, into: dict[str, TransactionDescription]
 ) -> str:
-    if in_part:
-        nodes, unknown = client.look_up_coordinators(CoordinatorType.TRANSACTION, wanted, deadline)
-    else:
-        remaining_ms, unknown = client.remaining_ms(deadline), None
-        nodes = client.find_coordinators(CoordinatorType.TRANSACTION, wanted, timeout_ms=remaining_ms)
+    nodes, unknown = client.look_up_coordinators(CoordinatorType.TRANSACTION, wanted, deadline)
     by_node = grouped((node, each) for each, node in nodes.items())
     responses = client.send_all(
         [(node, DescribeTransactionsRequest(transactional_ids=ids)) for node, ids in by_node.items()],
@@ -182,11 +177,11 @@ def list_by_broker(
     """List transactional ids in the order of the brokers that list them; brokers ignore filters they do not know.
 
     Every broker must respond, because a broker that is left out would hide its transactions. With `silent`, brokers
-    that do not respond are added to it in place of an error, and brokers in it are not asked. States are as the broker
-    spells them, so a state that only a newer broker knows is listed too.
+    that do not respond within 10 seconds are added to it in place of an error; those in it are not asked. States are as
+    the broker spells them, so a state that only a newer broker knows is listed too.
     """
     make = partial(_list_request, states, id_pattern, producer_ids, duration_ms)
-    deadline = client.deadline(timeout_ms)
+    deadline = _deadline(client, timeout_ms, silent is not None)
     listings: dict[int, list[TransactionListing]] = {}
     nodes: list[int] = []
     trouble = ""

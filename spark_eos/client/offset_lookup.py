@@ -190,16 +190,18 @@ class OffsetLookup:
         return list(self._client.topics_by_broker(topics).values())
 
     def offsets(
-        self, timestamps_ms: Mapping[TopicPartition, int], isolation: IsolationLevel
+        self, timestamps_ms: Mapping[TopicPartition, int], isolation: IsolationLevel, patience_ms: float | None = None
     ) -> dict[TopicPartition, int | None]:
         """Return the first offset at or after a time, or an end of the log (-1 latest, -2 earliest).
 
-        None means that no record is that young; a partition that no broker has any more is left out.
+        None means that no record is that young; a partition that no broker has any more is left out. With
+        `patience_ms`, one whose leader has not responded by then is left out as well, instead of an error.
         """
         return self._look_up(
             timestamps_ms,
             lambda partitions: _request(partitions, timestamps_ms, isolation),
             partial(self._collect, timestamps_ms),
+            patience_ms,
         )
 
     def answered_epoch(self, topic_partition: TopicPartition) -> int:
@@ -231,6 +233,7 @@ class OffsetLookup:
         asked: Collection[TopicPartition],
         request: "Callable[[list[TopicPartition]], ApiRequest[ResponseT]]",
         collect: Callable[[ResponseT, _Answers], str],
+        patience_ms: float | None = None,
     ) -> _Answers:
         """Query the leaders until each has responded; a partition that no broker has any more is left out."""
         answers: _Answers = {}
@@ -238,7 +241,8 @@ class OffsetLookup:
         now = self._client.runtime.clock.monotonic
         missing, refused = Doubt(now), Doubt(now)
         attempt, trouble = 0, ""
-        for attempt in self._client.attempts(self._client.deadline()):
+        deadline = self._client.deadline(patience_ms)
+        for attempt in self._client.attempts(deadline):
             if attempt > 0 or not wanted <= self._places.keys():
                 named = self.places({tp.topic for tp in wanted}).keys()
                 # A broker may not know a topic yet.
@@ -249,7 +253,7 @@ class OffsetLookup:
                 elif not missing.lasts():
                     wanted -= gone
             try:
-                trouble = self._ask(wanted & self._places.keys(), request, collect, answers)
+                trouble = self._ask(wanted & self._places.keys(), request, collect, answers, deadline)
             except AuthorizationError as error:
                 # A right can be taken away and given back, and brokers learn of that one after the other.
                 if not refused.lasts():
@@ -258,6 +262,8 @@ class OffsetLookup:
             wanted -= answers.keys()
             if not wanted:
                 return answers
+        if patience_ms is not None:
+            return answers
         raise UnansweredError(
             f"The offsets of {counted(len(wanted), 'partition')} could not be looked up, among them {min(wanted)}",
             checked=f"Asked their leaders {counted(attempt + 1, 'time')}; last response: "
@@ -271,12 +277,13 @@ class OffsetLookup:
         request: "Callable[[list[TopicPartition]], ApiRequest[ResponseT]]",
         collect: Callable[[ResponseT, _Answers], str],
         answers: _Answers,
+        deadline: float,
     ) -> str:
         asked = sorted(wanted)
         by_leader = grouped((self._places[tp].leader_id, tp) for tp in asked)
         trouble = "no leader" if by_leader.pop(-1, None) else ""
         requests = [(leader, request(partitions)) for leader, partitions in by_leader.items()]
-        for response in self._client.send_all(requests):
+        for response in self._client.send_all(requests, timeout_ms=self._client.remaining_ms(deadline)):
             if isinstance(response, UnansweredError):
                 trouble = response.happened
             elif isinstance(response, EosKafkaError):

@@ -23,10 +23,11 @@ from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.fetch import FetchedChunk, fetch_once
 from spark_eos.client.inspection import SEE_EVERY_ID, describe_transactions, list_by_broker, sees_every_id
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import problem_with
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT, ActiveProducer, ProducerScan, Report
 from spark_eos.client.transactions import TV2
-from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnansweredError
+from spark_eos.errors import AuthorizationError, EosKafkaError, UnansweredError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.source import FetchLimits
 from spark_eos.runtime import now_ms
@@ -157,14 +158,12 @@ def offline_coordinators(client: KafkaClient, timeout_ms: float | None = None) -
     No broker lists the transactional ids in such a partition.
     """
     name = TRANSACTION_STATE_TOPIC
-    try:
-        answers = [client.require_topics([name], need_leaders=False, timeout_ms=timeout_ms)]
-    except AuthorizationError:
-        return set()
-    except TopicError as error:
-        if error.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise
+    answers = [client.metadata([name], timeout_ms=timeout_ms)]
+    code = problem_with(answers[0].get(name), need_leaders=False)
+    if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         answers = [each or {} for each in client.topics_by_broker([name]).values()]
+    elif code not in (ErrorCode.NONE, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
+        answers = [client.require_topics([name], need_leaders=False, timeout_ms=timeout_ms)]
     alive = {each.node_id for each in client.brokers()}
     found = [each[name] for each in answers if name in each]
     return {each.partition for topic in found for each in topic.partitions.values() if each.leader not in alive}

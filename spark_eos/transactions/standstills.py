@@ -6,7 +6,7 @@ transaction, and only the others are searched for their producers.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
@@ -15,6 +15,8 @@ from spark_eos.options.positions import LATEST
 from spark_eos.transactions.findings import HangingFinding, open_now
 
 Ends: TypeAlias = Mapping[TopicPartition, int | None]
+# As long as an election takes.
+_PATIENCE_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +60,25 @@ class Standstills:
 
     def __init__(self) -> None:
         self.known: dict[TopicPartition, Standstill] = {}
+        # Those of partitions that the last look had no answer about.
+        self._hidden: dict[TopicPartition, Standstill] = {}
 
     def note(self, stable: Ends, high: Ends, looked_at: Iterable[TopicPartition], now_ms: int) -> None:
         """Replace what is known of the partitions that were looked at."""
         for place in looked_at:
-            last, end, before = stable.get(place), high.get(place), self.known.pop(place, None)
-            if last is not None and end is not None and last < end:
+            last, end = stable.get(place), high.get(place)
+            before = self.known.pop(place, None) or self._hidden.pop(place, None)
+            if (last is None or end is None) and before is not None:
+                self._hidden[place] = before
+            elif last is not None and end is not None and last < end:
                 is_same = before is not None and before.last_stable_offset == last
                 self.known[place] = Standstill(place, last, end, before.since_ms if before and is_same else now_ms)
 
     def keep_only(self, existing: Iterable[TopicPartition]) -> None:
         kept = set(existing)
-        self.known = {place: each for place, each in self.known.items() if place in kept}
+        for waiting in (self.known, self._hidden):
+            for place in waiting.keys() - kept:
+                del waiting[place]
 
     def with_open(self, findings: Iterable[HangingFinding]) -> dict[TopicPartition, Standstill]:
         """Return all of them, each with the transactions that are open in it."""
@@ -91,12 +100,13 @@ def ends(
     """Return the last stable offsets and the high watermarks, with two requests to each leader.
 
     The high watermark is requested first: so a last stable offset below it is blocked, and not only read earlier. A
-    partition without a leader is left out, as looking it up would wait for an election.
+    partition without a leader is left out, as looking it up would wait for an election; so is one whose leader does
+    not respond within 10 seconds.
     """
     led = [place for place in wanted if place in places and places[place].leader_id >= 0]
     if not led:
         return {}, {}
-    lookup = OffsetLookup(client, places)
-    high = lookup.offsets(dict.fromkeys(led, LATEST), IsolationLevel.READ_UNCOMMITTED)
-    stable = lookup.offsets(dict.fromkeys(high, LATEST), IsolationLevel.READ_COMMITTED)
+    lookup, patience_ms = OffsetLookup(client, places), min(_PATIENCE_MS, client.options.api_timeout_ms)
+    high = lookup.offsets(dict.fromkeys(led, LATEST), IsolationLevel.READ_UNCOMMITTED, patience_ms)
+    stable = lookup.offsets(dict.fromkeys(high, LATEST), IsolationLevel.READ_COMMITTED, patience_ms)
     return stable, high

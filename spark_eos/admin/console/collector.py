@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition, TransactionState
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition, TransactionState, counted
 from spark_eos.admin.console.decision_tail import DecisionTail, QueryState
 from spark_eos.admin.console.log_views import WaitingGroup, waiting_groups
 from spark_eos.client.inspection import (
@@ -24,7 +24,7 @@ from spark_eos.client.inspection import (
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import PartitionPlace
 from spark_eos.client.producer_scan import ProducerScan, unreadable_text
-from spark_eos.errors import EosKafkaError
+from spark_eos.errors import EosKafkaError, UnansweredError
 from spark_eos.runtime import now_ms
 from spark_eos.transactions.findings import (
     NOT_JUDGED,
@@ -246,6 +246,10 @@ class Collector:
             took = self._next.scan_seconds = self._clock.monotonic() - began
             self._next.scanned_at_ms = now_ms(self._clock)
             self._due["full scan"] = self._clock.monotonic() + min(took * _SCAN_REST, _LONGEST_SCAN_REST_SECONDS)
+        if silent := [each for each in wanted if self._next.places[each].leader_id >= 0 and each not in high]:
+            raise UnansweredError(
+                f"No leader has answered for {counted(len(silent), 'partition')}, among them {silent[0]}"
+            )
 
     def _describe_partitions(self) -> None:
         waiting = sorted(self._standstills.known.values(), key=lambda each: each.since_ms)[:_MOST_WAITING_PARTITIONS]

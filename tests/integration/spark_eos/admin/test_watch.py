@@ -119,7 +119,7 @@ def test_partition_that_loses_its_leader_is_not_searched() -> None:
             with kafka.without_leader(("t", 1)):
                 look = watcher.look()
             assert [each.topic_partition for each in look.lagging] == [TopicPartition("t", 0)]
-            assert look.trouble == "Partitions without a leader: 1"
+            assert look.trouble == "Partitions without a leader, or whose leader does not respond: 1"
             assert len(watcher.look().lagging) == 2
 
 

@@ -131,8 +131,11 @@ class Leaders:
         self.runtime = runtime_by(self.clock)
         self.transport = SimpleNamespace(cluster=SimpleNamespace(update_metadata=lambda _: None))
 
-    def deadline(self) -> float:
+    def deadline(self, _timeout_ms: float | None) -> float:
         return 10.0
+
+    def remaining_ms(self, deadline: float) -> float:
+        return (deadline - self.clock.seconds) * 1_000
 
     attempts = BrokerClient.attempts
 
@@ -146,7 +149,7 @@ class Leaders:
     def topics_by_broker(self, _topics: Any) -> dict[int, Any]:
         return dict(enumerate(self.of_each))
 
-    def send_all(self, requests: Sequence[tuple[int, Any]]) -> list[Any]:
+    def send_all(self, requests: Sequence[tuple[int, Any]], **_: Any) -> list[Any]:
         """Answer for leader 2 that a partition ends at offset 7, after an error, if there is one."""
         code, self.trouble = self.trouble, ErrorCode.NONE
         partition = SimpleNamespace(partition_index=0, error_code=code, offset=7, leader_epoch=5)
@@ -181,7 +184,7 @@ def test_leader_that_cannot_read_its_log_now_is_asked_again(trouble: ErrorCode) 
 
 
 def test_responses_that_leave_the_partition_out_are_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Leaders, "send_all", lambda *_: [SimpleNamespace(topics=[])])
+    monkeypatch.setattr(Leaders, "send_all", lambda *_, **__: [SimpleNamespace(topics=[])])
     with pytest.raises(UnansweredError, match="last response: it leaves out the partition"):
         ends_by(UNKNOWN, topic(2, 5))
 

@@ -5,18 +5,27 @@ from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
+from kafka.protocol.admin import ListTransactionsRequest
+from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorRequest, MetadataResponse
 
+from broker_core.types import TopicPartition
 from spark_eos.client.broker_client import _check_metadata
 from spark_eos.client.coordinator_cache import CoordinatorType
+from spark_eos.client.inspection import list_by_broker
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import topics_of
 from spark_eos.client.needed_apis import _newest
+from spark_eos.client.offset_lookup import places_of
+from spark_eos.client.response_decoders import FilteredMetadata, FilteredMetadataRequest
 from spark_eos.client.transaction_admin import sees_every_topic
 from spark_eos.errors import UnansweredError, UnreachableError
 from spark_eos.options.client import ClientOptions
 from spark_eos.runtime import REAL
+from spark_eos.transactions.standstills import ends
 from tests.support.clocks import StandingClock, runtime_by
 
 
@@ -27,6 +36,17 @@ from tests.support.clocks import StandingClock, runtime_by
 def test_list_without_items_is_no_answer(read: Any, silent: Any, words: str) -> None:
     with pytest.raises(UnansweredError, match=words):
         read(silent)
+
+
+def test_metadata_without_a_cluster_id_takes_the_known_one_from_no_client() -> None:
+    """A broker of another cluster would be believed from then on."""
+    with KafkaClient(ClientOptions(("fake:1",)), REAL) as client:
+        for said in ("A", None):
+            answer: Any = SimpleNamespace(
+                API_VERSION=13, brokers=[(1, "h", 1, None)], cluster_id=said, controller_id=1, topics=[]
+            )
+            client.transport.cluster.update_metadata(answer)
+            assert client.cluster_id == "A"
 
 
 class OfSilentBrokers(KafkaClient):
@@ -100,7 +120,35 @@ class SomeSilent:
             keys = pending.coordinator_keys
             found = [SimpleNamespace(key=each, node_id=2, host="b", port=2, error_code=0) for each in keys]
             return SimpleNamespace(coordinators=found)
-        return SimpleNamespace(brokers=self.known, error_code=0, topics=[], results=[])
+        if isinstance(pending, ListTransactionsRequest):
+            return SimpleNamespace(error_code=0, unknown_state_filters=[], transaction_states=[])
+        if isinstance(pending, ListOffsetsRequest):
+            return SimpleNamespace(topics=[_ends(topic) for topic in pending.topics])
+        topics = [_led_by(self.known, topic.name) for topic in getattr(pending, "topics", None) or ()]
+        if isinstance(pending, FilteredMetadataRequest):
+            return FilteredMetadata(pending, topics_of(SimpleNamespace(topics=topics)))  # type: ignore[arg-type]
+        return SimpleNamespace(brokers=self.known, error_code=0, topics=topics, results=[])
+
+
+def _led_by(brokers: Sequence[Any], name: str) -> Any:
+    """Describe a topic that has a partition for each broker, which leads it."""
+    form = MetadataResponse.MetadataResponseTopic
+    found = [
+        form.MetadataResponsePartition(
+            error_code=0, partition_index=each.node_id, leader_id=each.node_id, leader_epoch=0,
+            replica_nodes=[], isr_nodes=[], offline_replicas=[],
+        )
+        for each in brokers
+    ]  # fmt: skip
+    return form(error_code=0, name=name, topic_id=UUID(int=1), is_internal=False, partitions=found)
+
+
+def _ends(topic: Any) -> Any:
+    found = [
+        SimpleNamespace(partition_index=each.partition_index, error_code=0, offset=7, leader_epoch=0)
+        for each in topic.partitions
+    ]
+    return SimpleNamespace(name=topic.name, partitions=found)
 
 
 def client_of_some_silent(*silent: int | str) -> tuple[KafkaClient, SomeSilent]:
@@ -132,3 +180,19 @@ def test_all_silent_brokers_are_tried_until_the_time_is_over() -> None:
     with pytest.raises(UnreachableError, match=r"within [12]\.\d s"):
         client.connect(2_000)
     assert {"b-1", "b-2", "b-3"} <= set(transport.asked)
+
+
+def test_silent_broker_does_not_take_the_whole_time_of_a_list() -> None:
+    client, transport = client_of_some_silent(3)
+    silent: set[int] = set()
+    assert list_by_broker(client, silent=silent) == []
+    assert silent == {3} and transport.clock.monotonic() <= 10
+    assert list_by_broker(client, silent=silent) == []
+    assert transport.clock.monotonic() <= 11
+
+
+def test_silent_leader_hides_the_ends_of_its_own_partitions_alone() -> None:
+    client, transport = client_of_some_silent(3)
+    places = places_of(client.metadata(["t"]).values())
+    assert ends(client, places, places) == ({TopicPartition("t", 1): 7, TopicPartition("t", 2): 7},) * 2
+    assert transport.clock.monotonic() <= 21
