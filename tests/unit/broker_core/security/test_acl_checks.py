@@ -14,7 +14,7 @@ from tests.support.broker_core.full_requests import full_requests
 from tests.support.broker_core.requests import fetch_request, init_producer, plain_commit, produce, transactional
 from tests.support.broker_core.rights import FILTERED, Check, Right, check_of
 from tests.support.direct import DirectClient, direct_cluster
-from tests.support.messages import EVERY_ACL, consumer_join, creation, filled
+from tests.support.messages import consumer_join, creation, filled
 
 TOPIC, GROUP, MEMBERS, ID = "t", "g", "members", "open"
 CHECKS = {name: tuple(map(check_of, api.rights)) for name, api in APIS.items()}
@@ -101,18 +101,8 @@ def join_share_group(client, topic_id):
     assert set(error_codes(altered)) == {0}
 
 
-def scram_requests(version):
-    return {
-        "DescribeUserScramCredentials": lambda: m.DescribeUserScramCredentialsRequest(users=None),
-        "AlterUserScramCredentials": lambda: filled(
-            m.AlterUserScramCredentialsRequest, deletions=[{"name": "unknown", "mechanism": 1}], upsertions=[]
-        ),
-    }
-
-
 def more_requests(client):
     """Yield requests with their versions that need other rights than those of `full_requests`."""
-    offsets = {"group_id": GROUP, "topics": [{"name": TOPIC, "partitions": [{"partition_index": 0}]}]}
     settings = {"resources": [{"resource_type": 32, "resource_name": GROUP, "configuration_keys": None}]}
 
     def changes(form):
@@ -135,12 +125,10 @@ def more_requests(client):
         "InitProducerId": [(m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 4)],
         "DescribeTransactions": [(m.DescribeTransactionsRequest(transactional_ids=[ID]), 0)],
         "ConsumerGroupDescribe": [(m.ConsumerGroupDescribeRequest(group_ids=[MEMBERS]), 1)],
-        "OffsetDelete": [(filled(m.OffsetDeleteRequest, **offsets), 0)],
         "DescribeConfigs": [(filled(m.DescribeConfigsRequest, **settings), 4)],
         "AlterConfigs": [(each, 2) for each in changes(m.AlterConfigsRequest)],
         "IncrementalAlterConfigs": [(each, 1) for each in changes(m.IncrementalAlterConfigsRequest)],
         "CreateTopics": [(creation("newer"), 7)],
-        "DescribeAcls": [(m.DescribeAclsRequest(**EVERY_ACL), 3)],
     }
 
 
@@ -150,8 +138,7 @@ def requests(client, name):
     topic_id = client.cluster.metadata.topic(TOPIC).topic_id
     # Version 3 is the last version of AddPartitionsToTxn for clients.
     for version in sorted({api.min_version, api.max_version} | {3} & {api.max_version - 2}):
-        known = {**full_requests(version, topic_id), **scram_requests(version)}
-        yield known[name](), version
+        yield full_requests(version, topic_id)[name](), version
     yield from more_requests(client).get(name, [])
 
 
@@ -213,7 +200,5 @@ def test_client_without_any_right_learns_nothing_else(name):
     answers = run(name, None)[1]
     only_filtered = all(check.refused is FILTERED for check in CHECKS[name])
     refusals = REFUSED | ({0} if only_filtered or name == "Metadata" else set())
-    # A request without a protocol type is refused before any check.
-    refusals |= {23} if name == "SyncGroup" else set()
     codes = {code for answer in answers for code in error_codes(answer)} - {0}
     assert codes <= refusals, answers
