@@ -26,92 +26,40 @@ def change(old: TransactionImage, next_state: TransactionState, last: int = 3) -
     return Change(old, last, next_state, 2000, 30_000, T1, 2, lambda: N)
 
 
+TIMEOUT, NEXT_EPOCH = {"timeout_ms": 30_000}, {"producer_epoch": 6}
+ROTATED = {"producer_id": N, "producer_epoch": 0}
+OF_V2 = {"client_transaction_version": 2}
+BUMPED, STARTED = NEXT_EPOCH | OF_V2, {"start_ms": 2000}
+LAST_EPOCH = {"producer_epoch": 32766}
+OVERFLOWED = {"producer_epoch": 32767, "next_producer_id": N} | OF_V2
+ENDED = {"partitions": frozenset()}
+
 ROWS: list[tuple[Image, TransactionImage, TransactionState, dict[str, Any], int]] = [
     # image, stored, next state, fields that change, last producer epoch afterwards
-    (Image.BUMP, stored(S.EMPTY), S.EMPTY, {"producer_epoch": 6, "timeout_ms": 30_000}, -1),
-    (Image.BUMP, stored(S.COMPLETE_COMMIT), S.EMPTY, {"producer_epoch": 6, "timeout_ms": 30_000, "start_ms": -1}, -1),
-    (Image.BUMP_REMEMBERING, stored(S.EMPTY), S.EMPTY, {"producer_epoch": 6, "timeout_ms": 30_000}, 5),
-    (Image.REPEAT, stored(S.EMPTY), S.EMPTY, {"timeout_ms": 30_000}, 3),
-    (
-        Image.ROTATE,
-        stored(S.EMPTY, producer_epoch=32766),
-        S.EMPTY,
-        {"producer_id": N, "producer_epoch": 0, "timeout_ms": 30_000},
-        -1,
-    ),
-    (
-        Image.ROTATE_REMEMBERING,
-        stored(S.EMPTY, producer_epoch=32766),
-        S.EMPTY,
-        {"producer_id": N, "producer_epoch": 0, "timeout_ms": 30_000},
-        32766,
-    ),
-    (
-        Image.BEGIN,
-        stored(S.COMPLETE_ABORT),
-        S.ONGOING,
-        {"partitions": T1, "start_ms": 2000, "client_transaction_version": 2},
-        3,
-    ),
-    (Image.EXTEND, stored(S.ONGOING), S.ONGOING, {"partitions": T0 | T1, "client_transaction_version": 2}, 3),
-    (
-        Image.PREPARE,
-        stored(S.ONGOING, client_transaction_version=2),
-        S.PREPARE_COMMIT,
-        {"client_transaction_version": 0},
-        3,
-    ),
-    (
-        Image.PREPARE_BUMPED,
-        stored(S.ONGOING),
-        S.PREPARE_COMMIT,
-        {"producer_epoch": 6, "client_transaction_version": 2},
-        5,
-    ),
-    (
-        Image.PREPARE_BUMPED,
-        stored(S.EMPTY),
-        S.PREPARE_ABORT,
-        {"producer_epoch": 6, "client_transaction_version": 2, "start_ms": 2000},
-        5,
-    ),
-    (
-        Image.PREPARE_BUMPED,
-        stored(S.COMPLETE_COMMIT),
-        S.PREPARE_ABORT,
-        {"producer_epoch": 6, "client_transaction_version": 2, "start_ms": 2000},
-        5,
-    ),
-    (
-        Image.PREPARE_OVERFLOWED,
-        stored(S.ONGOING, producer_epoch=32766),
-        S.PREPARE_COMMIT,
-        {"producer_epoch": 32767, "client_transaction_version": 2, "next_producer_id": N},
-        32766,
-    ),
-    (Image.FENCE, stored(S.ONGOING), S.PREPARE_ABORT, {"producer_epoch": 6}, -1),
-    (Image.FENCE, stored(S.ONGOING, producer_epoch=32766), S.PREPARE_ABORT, {"producer_epoch": 32767}, -1),
-    (
-        Image.PREPARE_BUMPED,
-        stored(S.ONGOING),
-        S.PREPARE_ABORT,
-        {"producer_epoch": 6, "client_transaction_version": 2},
-        5,
-    ),
-    (
-        Image.PREPARE_OVERFLOWED,
-        stored(S.ONGOING, producer_epoch=32766),
-        S.PREPARE_ABORT,
-        {"producer_epoch": 32767, "client_transaction_version": 2, "next_producer_id": N},
-        32766,
-    ),
-    (Image.COMPLETE, stored(S.PREPARE_COMMIT), S.COMPLETE_COMMIT, {"partitions": frozenset()}, 3),
-    (Image.COMPLETE, stored(S.PREPARE_ABORT), S.COMPLETE_ABORT, {"partitions": frozenset()}, 3),
+    (Image.BUMP, stored(S.EMPTY), S.EMPTY, NEXT_EPOCH | TIMEOUT, -1),
+    (Image.BUMP, stored(S.COMPLETE_COMMIT), S.EMPTY, NEXT_EPOCH | TIMEOUT | {"start_ms": -1}, -1),
+    (Image.BUMP_REMEMBERING, stored(S.EMPTY), S.EMPTY, NEXT_EPOCH | TIMEOUT, 5),
+    (Image.REPEAT, stored(S.EMPTY), S.EMPTY, TIMEOUT, 3),
+    (Image.ROTATE, stored(S.EMPTY, **LAST_EPOCH), S.EMPTY, ROTATED | TIMEOUT, -1),
+    (Image.ROTATE_REMEMBERING, stored(S.EMPTY, **LAST_EPOCH), S.EMPTY, ROTATED | TIMEOUT, 32766),
+    (Image.BEGIN, stored(S.COMPLETE_ABORT), S.ONGOING, STARTED | OF_V2 | {"partitions": T1}, 3),
+    (Image.EXTEND, stored(S.ONGOING), S.ONGOING, OF_V2 | {"partitions": T0 | T1}, 3),
+    (Image.PREPARE, stored(S.ONGOING, **OF_V2), S.PREPARE_COMMIT, {"client_transaction_version": 0}, 3),
+    (Image.PREPARE_BUMPED, stored(S.ONGOING), S.PREPARE_COMMIT, BUMPED, 5),
+    (Image.PREPARE_BUMPED, stored(S.ONGOING), S.PREPARE_ABORT, BUMPED, 5),
+    (Image.PREPARE_BUMPED, stored(S.EMPTY), S.PREPARE_ABORT, BUMPED | STARTED, 5),
+    (Image.PREPARE_BUMPED, stored(S.COMPLETE_COMMIT), S.PREPARE_ABORT, BUMPED | STARTED, 5),
+    (Image.PREPARE_OVERFLOWED, stored(S.ONGOING, **LAST_EPOCH), S.PREPARE_COMMIT, OVERFLOWED, 32766),
+    (Image.PREPARE_OVERFLOWED, stored(S.ONGOING, **LAST_EPOCH), S.PREPARE_ABORT, OVERFLOWED, 32766),
+    (Image.FENCE, stored(S.ONGOING), S.PREPARE_ABORT, NEXT_EPOCH, -1),
+    (Image.FENCE, stored(S.ONGOING, **LAST_EPOCH), S.PREPARE_ABORT, {"producer_epoch": 32767}, -1),
+    (Image.COMPLETE, stored(S.PREPARE_COMMIT), S.COMPLETE_COMMIT, ENDED, 3),
+    (Image.COMPLETE, stored(S.PREPARE_ABORT), S.COMPLETE_ABORT, ENDED, 3),
     (
         Image.COMPLETE_ROTATED,
-        stored(S.PREPARE_ABORT, producer_epoch=32767, next_producer_id=N, client_transaction_version=2),
+        stored(S.PREPARE_ABORT, **OVERFLOWED),
         S.COMPLETE_ABORT,
-        {"producer_id": N, "producer_epoch": 0, "partitions": frozenset(), "next_producer_id": -1},
+        ENDED | ROTATED | {"next_producer_id": -1},
         32766,
     ),
 ]
