@@ -8,9 +8,12 @@ from typing import Any, NamedTuple
 
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
+from tests.support.broker_core.answers import error_codes
 from tests.support.guarded_kafka import Stage
-from tests.support.messages import EVERY_ACL, epoch_end_request, filled
+from tests.support.messages import consumer_join, filled
 from tests.support.raw_session import NOBODY, record_batch
+from tests.support.request_generator.cases import APIS, build, good_body
+from tests.support.request_generator.values import OFFSETS_GROUP, ONGOING_ID, PRESENT, renamed
 from tests.support.waiting import wait_until
 
 READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = (
@@ -70,30 +73,90 @@ def answer_of(stage: Stage, version: int, form: Any, **fields: Any) -> Any:
     return stage.client.send(filled(form, **fields), version)
 
 
+def asks(
+    api: str,
+    version: int,
+    *rights: tuple[Operation, str],
+    answers: tuple[list[int], ...],
+    what: str = "",
+    topic: str = "topic",
+    **changes: Any,
+) -> None:
+    """Add a case of a generated request with these changes; its answer is the list of all error codes."""
+
+    def ask(stage: Stage) -> list[int]:
+        instead = renamed(getattr(stage, topic), stage.group, stage.id)
+        fields = {"group_instance_id": None, "timeout_ms": 5000} | changes
+        request = build(
+            APIS[api], version, good_body(APIS[api], version, fields), lambda value: instead.get(value, value)
+        )
+        return list(error_codes(stage.client.send(request, version)))
+
+    about = "" if topic == "topic" else f" {topic}"
+    case(*rights, answers=answers, what=f"{api} {what}".strip() + about)(ask)
+
+
 # Rules G.1, row by row
 
-
-@case((DESCRIBE, "id"), answers=(53, 0))
-def find_transaction_coordinator(stage: Stage) -> int:
-    answer = answer_of(stage, 4, m.FindCoordinatorRequest, key_type=1, coordinator_keys=[stage.id])
-    return answer.coordinators[0].error_code
-
-
-@case((DESCRIBE, "group"), answers=(30, 0))
-def find_group_coordinator(stage: Stage) -> int:
-    return answer_of(stage, 3, m.FindCoordinatorRequest, key_type=0, key=stage.group).error_code
-
-
-@case((WRITE, "id"), answers=(53, 0))
-def init_producer_id(stage: Stage) -> int:
-    return stage.session.init()[0]
-
-
-@case((IDEMPOTENT_WRITE, "cluster"), answers=(31, 0), what="init_producer_id_without_an_id_by_the_cluster")
-@case((READ, "topic"), (WRITE, "topic"), answers=(31, 31, 0), what="init_producer_id_without_an_id_by_a_topic")
-def _init_without_id(stage: Stage) -> int:
-    fields = {"transactional_id": None, "transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1}
-    return answer_of(stage, 5, m.InitProducerIdRequest, **fields).error_code
+asks("FindCoordinator", 4, (DESCRIBE, "id"), answers=([53], [0]), what="of an id", coordinator_keys=[ONGOING_ID])
+asks("FindCoordinator", 3, (DESCRIBE, "group"), answers=([30], [0]), what="of a group", key=OFFSETS_GROUP, key_type=0)
+asks("InitProducerId", 5, (WRITE, "id"), answers=([53], [0]))
+for _rights, _answers in (
+    (((IDEMPOTENT_WRITE, "cluster"),), ([31], [0])),
+    (((READ, "topic"), (WRITE, "topic")), ([31], [31], [0])),
+):
+    asks("InitProducerId", 5, *_rights, answers=_answers, what=f"without an id {_rights[0][1]}", transactional_id=None)
+asks("ListOffsets", 7, (DESCRIBE, "topic"), answers=([29], [0]))
+asks("ListOffsets", 7, (DESCRIBE, "missing"), answers=([29], [3]), topic="missing")
+asks("OffsetFetch", 8, (DESCRIBE, "group"), (DESCRIBE, "topic"), answers=([30], [29, 0], [0, 0]))
+asks("OffsetFetch", 7, (DESCRIBE, "group"), (DESCRIBE, "topic"), answers=([30], [29, 0], [0, 0]), what="in version 7")
+asks("DescribeProducers", 0, (DESCRIBE, "topic"), (READ, "topic"), answers=([29], [29], [0]))
+asks("Metadata", 9, (DESCRIBE, "topic"), answers=([29], [0, 0]))
+asks("Metadata", 9, (DESCRIBE, "missing"), answers=([29], [3]), topic="missing")
+asks("DeleteTopics", 6, (DESCRIBE, "missing"), answers=([29], [3]), topic="missing")
+asks("CreatePartitions", 3, (DESCRIBE, "topic"), (ALTER, "topic"), answers=([29], [29], [0]))
+asks("DeleteRecords", 2, (DESCRIBE, "topic"), (DELETE, "topic"), answers=([29], [29], [0]), offset=0)
+asks("DescribeConfigs", 4, (DESCRIBE, "topic"), (DESCRIBE_CONFIGS, "topic"), answers=([29], [29], [0]))
+asks("DescribeConfigs", 4, (ALTER_CONFIGS, "topic"), answers=([29], [0]), what="by those who may alter them")
+OF_BROKER: dict[str, Any] = {"resource_type": 4, "resource_name": "1", "what": "of a broker"}
+asks("DescribeConfigs", 4, (DESCRIBE_CONFIGS, "cluster"), answers=([31], [0]), configuration_keys=None, **OF_BROKER)
+asks(
+    *("IncrementalAlterConfigs", 1, (DESCRIBE_CONFIGS, "topic"), (ALTER_CONFIGS, "topic")),
+    answers=([29], [29], [0]),
+    validate_only=True,
+)
+asks("IncrementalAlterConfigs", 1, answers=([31],), validate_only=True, configs=[], **OF_BROKER)
+asks("OffsetForLeaderEpoch", 4, (DESCRIBE, "topic"), answers=([29], [0]), what="for a reader")
+asks("OffsetForLeaderEpoch", 4, (CLUSTER_ACTION, "cluster"), answers=([29], [0]), what="for a broker")
+asks("JoinGroup", 5, (DESCRIBE, "group"), (READ, "group"), answers=([30], [30], [79]), session_timeout_ms=10_000)
+asks("SyncGroup", 5, (READ, "group"), answers=([30], [25]))
+NO_PROTOCOL: dict[str, Any] = {"protocol_type": None, "protocol_name": None}
+asks("SyncGroup", 5, (READ, "group"), answers=([23], [23]), what="without a protocol", **NO_PROTOCOL)
+asks("Heartbeat", 4, (READ, "group"), answers=([30], [25]))
+asks("LeaveGroup", 4, (READ, "group"), answers=([30], [0, 25]))
+asks("DeleteGroups", 2, (READ, "group"), (DELETE, "group"), answers=([30], [30], [69]))
+asks("ConsumerGroupHeartbeat", 1, (READ, "group"), (DESCRIBE, "topic"), answers=([30], [29], [0]))
+BY_ALTER = ((DESCRIBE, "cluster"), (ALTER, "cluster"))
+asks("UpdateFeatures", 1, *BY_ALTER, answers=([31], [31], [95]), feature="no.such.feature", max_version_level=1)
+asks("DescribeAcls", 3, (DESCRIBE, "cluster"), answers=([31], [0]))
+asks("CreateAcls", 3, *BY_ALTER, answers=([31], [31], [0]), topic="missing", resource_name=PRESENT)
+asks("DeleteAcls", 3, *BY_ALTER, answers=([31], [31], [0]), topic="missing", resource_name_filter=PRESENT)
+# Kafka returns an empty response to an unauthorized client that asks for all users.
+asks("DescribeUserScramCredentials", 0, (DESCRIBE, "cluster"), answers=([31, 31], [0, 91]))
+asks(
+    *("AlterUserScramCredentials", 0, *BY_ALTER),
+    answers=([31], [31], [91]),
+    deletions=[{"name": "stranger", "mechanism": 1}],
+    upsertions=[],
+)
+asks("ElectLeaders", 2, *BY_ALTER, answers=([31, 31], [31, 31], [0, 3]), topic="missing")
+asks("AlterPartitionReassignments", 1, *BY_ALTER, answers=([31, 31], [31, 31], [0, 3]), topic="missing")
+asks("ListPartitionReassignments", 0, (DESCRIBE, "cluster"), answers=([31], [0]), topics=None)
+asks("DescribeLogDirs", 4, (DESCRIBE, "cluster"), answers=([31], [0, 0]), topics=[])
+asks("AlterReplicaLogDirs", 2, *BY_ALTER, answers=([31], [31], [57]), topic="missing", path="/nowhere")
+METADATA: dict[str, Any] = {"topic_name": "__cluster_metadata", "partition_index": 0}
+asks("DescribeQuorum", 2, (DESCRIBE, "cluster"), answers=([31], [0, 0]), **METADATA)
+asks("UnregisterBroker", 0, *BY_ALTER, answers=([31], [31], [102]), broker_id=77)
 
 
 def _identity(stage: Stage) -> Any:
@@ -198,49 +261,12 @@ def fetch_from_a_missing_topic(stage: Stage) -> int:
     return stage.session.fetch(stage.missing, 0, isolation=1).error_code
 
 
-@case((DESCRIBE, "topic"), answers=(29, 0))
-def list_offsets(stage: Stage) -> int:
-    return _list_offsets(stage, stage.topic)
-
-
-@case((DESCRIBE, "missing"), answers=(29, 3))
-def list_offsets_of_a_missing_topic(stage: Stage) -> int:
-    return _list_offsets(stage, stage.missing)
-
-
-def _list_offsets(stage: Stage, name: str) -> int:
-    topic = {"name": name, "partitions": [{"partition_index": 0, "timestamp": -1}]}
-    answer = answer_of(stage, 7, m.ListOffsetsRequest, replica_id=-1, isolation_level=1, topics=[topic])
-    return answer.topics[0].partitions[0].error_code
-
-
-@case((DESCRIBE, "group"), (DESCRIBE, "topic"), answers=((30, []), (0, [29]), (0, [0])))
-def fetch_offsets(stage: Stage) -> tuple[int, list[int]]:
-    return _fetch_offsets(stage, [{"name": stage.topic, "partition_indexes": [0]}])
-
-
 @case((DESCRIBE, "group"), (DESCRIBE, "topic"), answers=((30, []), (0, []), (0, [0])))
 def fetch_all_offsets(stage: Stage) -> tuple[int, list[int]]:
     stage.root_session.commit_plainly(stage.group, stage.topic, 1)
-    return _fetch_offsets(stage, None)
-
-
-def _fetch_offsets(stage: Stage, topics: list[dict[str, Any]] | None) -> tuple[int, list[int]]:
-    groups = [{"group_id": stage.group, "topics": topics}]
+    groups = [{"group_id": stage.group, "topics": None}]
     [group] = answer_of(stage, 8, m.OffsetFetchRequest, groups=groups).groups
     return group.error_code, [part.error_code for topic in group.topics for part in topic.partitions]
-
-
-@case((DESCRIBE, "group"), (DESCRIBE, "topic"), answers=((30, 0), (0, 1), (0, 1)), what="fetch_offsets_in_version_7")
-def _fetch_offsets_long_ago(stage: Stage) -> tuple[int, int]:
-    topics = [{"name": stage.topic, "partition_indexes": [0]}]
-    answer = answer_of(stage, 7, m.OffsetFetchRequest, group_id=stage.group, topics=topics)
-    return answer.error_code, len(answer.topics)
-
-
-@case((DESCRIBE, "topic"), (READ, "topic"), answers=(29, 29, 0))
-def describe_producers(stage: Stage) -> int:
-    return stage.session.producers(stage.topic).error_code
 
 
 @case((DESCRIBE, "id"), (DESCRIBE, "topic"), answers=((53, []), (0, []), (0, [True])))
@@ -269,16 +295,6 @@ def _metadata(stage: Stage, name: str, **options: Any) -> Any:
     fields = {"allow_auto_topic_creation": False} | options
     [topic] = answer_of(stage, 9, m.MetadataRequest, topics=[{"name": name}], **fields).topics
     return topic
-
-
-@case((DESCRIBE, "topic"), answers=(29, 0))
-def metadata_of_a_topic(stage: Stage) -> int:
-    return _metadata(stage, stage.topic).error_code
-
-
-@case((DESCRIBE, "missing"), answers=(29, 3))
-def metadata_of_a_missing_topic(stage: Stage) -> int:
-    return _metadata(stage, stage.missing).error_code
 
 
 @case((DESCRIBE, "missing"), (CREATE, "missing"), answers=(29, 29, 0), what="metadata_makes_a_topic_by_its_own_right")
@@ -369,11 +385,6 @@ def _delete_topic_by_name(stage: Stage) -> int:
     return _delete_topic(stage, name=stage.topic, topic_id=m.NULL_UUID)[0]
 
 
-@case((DESCRIBE, "missing"), answers=(29, 3))
-def delete_a_missing_topic(stage: Stage) -> int:
-    return _delete_topic(stage, name=stage.missing, topic_id=m.NULL_UUID)[0]
-
-
 @case((DESCRIBE, "topic"), (DELETE, "topic"), answers=((29, False), (29, True), (0, True)))
 def delete_a_topic_by_id(stage: Stage) -> tuple[int, bool]:
     if "topic_id" not in stage.notes:
@@ -382,108 +393,7 @@ def delete_a_topic_by_id(stage: Stage) -> tuple[int, bool]:
     return code, name == stage.topic
 
 
-@case((DESCRIBE, "topic"), (ALTER, "topic"), answers=(29, 29, 0))
-def create_partitions(stage: Stage) -> int:
-    topics = [{"name": stage.topic, "count": 3, "assignments": None}]
-    answer = answer_of(stage, 3, m.CreatePartitionsRequest, timeout_ms=30_000, validate_only=True, topics=topics)
-    return answer.results[0].error_code
-
-
-@case((DESCRIBE, "topic"), (DELETE, "topic"), answers=(29, 29, 0))
-def delete_records(stage: Stage) -> int:
-    topics = [{"name": stage.topic, "partitions": [{"partition_index": 0, "offset": 0}]}]
-    answer = answer_of(stage, 2, m.DeleteRecordsRequest, timeout_ms=30_000, topics=topics)
-    return answer.topics[0].partitions[0].error_code
-
-
-def _describe_configs(stage: Stage, kind: int, name: str) -> int:
-    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
-    return answer_of(stage, 4, m.DescribeConfigsRequest, resources=[resource]).results[0].error_code
-
-
-@case((DESCRIBE, "topic"), (DESCRIBE_CONFIGS, "topic"), answers=(29, 29, 0), what="describe_a_topics_settings")
-@case((ALTER_CONFIGS, "topic"), answers=(29, 0), what="describe_a_topics_settings_who_may_alter_them")
-def _describe_topic_configs(stage: Stage) -> int:
-    return _describe_configs(stage, 2, stage.topic)
-
-
-@case((DESCRIBE_CONFIGS, "cluster"), answers=(31, 0))
-def describe_a_brokers_settings(stage: Stage) -> int:
-    return _describe_configs(stage, 4, "1")
-
-
-def _alter_configs(stage: Stage, kind: int, name: str, *configs: dict[str, Any]) -> int:
-    resource = {"resource_type": kind, "resource_name": name, "configs": list(configs)}
-    answer = answer_of(stage, 1, m.IncrementalAlterConfigsRequest, validate_only=True, resources=[resource])
-    return answer.responses[0].error_code
-
-
-@case((DESCRIBE_CONFIGS, "topic"), (ALTER_CONFIGS, "topic"), answers=(29, 29, 0))
-def alter_a_topics_settings(stage: Stage) -> int:
-    setting = {"name": "retention.ms", "config_operation": 0, "value": "77000"}
-    return _alter_configs(stage, 2, stage.topic, setting)
-
-
-@case(answers=(31,))
-def alter_a_brokers_settings(stage: Stage) -> int:
-    return _alter_configs(stage, 4, "1")
-
-
-@case((DESCRIBE, "topic"), answers=(29, 0), what="end_of_a_leader_epoch_for_a_reader")
-@case((CLUSTER_ACTION, "cluster"), answers=(29, 0), what="end_of_a_leader_epoch_for_a_broker")
-def _offset_for_leader_epoch(stage: Stage) -> int:
-    return stage.client.send(epoch_end_request(stage.topic, 0), 4).topics[0].partitions[0].error_code
-
-
 # Groups
-
-
-@case((DESCRIBE, "group"), (READ, "group"), answers=(30, 30, 79))
-def join_a_group(stage: Stage) -> int:
-    return answer_of(
-        stage,
-        5,
-        m.JoinGroupRequest,
-        group_id=stage.group,
-        session_timeout_ms=10_000,
-        rebalance_timeout_ms=10_000,
-        member_id="",
-        group_instance_id=None,
-        protocol_type="consumer",
-        protocols=[{"name": "range", "metadata": b"m"}],
-    ).error_code
-
-
-def _member(stage: Stage) -> dict[str, Any]:
-    """Return the fields of a member that the group does not have."""
-    return {"group_id": stage.group, "generation_id": 1, "member_id": "stranger", "group_instance_id": None}
-
-
-def _sync_by(stage: Stage, protocol_type: str | None, protocol_name: str | None) -> int:
-    protocol = {"protocol_type": protocol_type, "protocol_name": protocol_name}
-    return answer_of(stage, 5, m.SyncGroupRequest, **_member(stage), **protocol, assignments=[]).error_code
-
-
-@case((READ, "group"), answers=(30, 25), what="sync_a_group")
-def _sync(stage: Stage) -> int:
-    return _sync_by(stage, "consumer", "range")
-
-
-@case((READ, "group"), answers=(23, 23), what="sync_a_group_and_forget_the_protocol")
-def _sync_badly(stage: Stage) -> int:
-    return _sync_by(stage, None, None)
-
-
-@case((READ, "group"), answers=(30, 25), what="heartbeat_in_a_group")
-def _heartbeat(stage: Stage) -> int:
-    return answer_of(stage, 4, m.HeartbeatRequest, **_member(stage)).error_code
-
-
-@case((READ, "group"), answers=((30, []), (0, [25])), what="leave_a_group")
-def _leave(stage: Stage) -> tuple[int, list[int]]:
-    members = [{"member_id": "stranger", "group_instance_id": None}]
-    answer = answer_of(stage, 4, m.LeaveGroupRequest, group_id=stage.group, members=members)
-    return answer.error_code, [member.error_code for member in answer.members]
 
 
 @case((READ, "group"), (READ, "topic"), answers=(30, 29, 0))
@@ -504,11 +414,6 @@ def delete_offsets(stage: Stage) -> tuple[int, list[int]]:
     return answer.error_code, [part.error_code for topic in answer.topics for part in topic.partitions]
 
 
-@case((READ, "group"), (DELETE, "group"), answers=(30, 30, 69))
-def delete_a_group(stage: Stage) -> int:
-    return answer_of(stage, 2, m.DeleteGroupsRequest, groups_names=[stage.group]).results[0].error_code
-
-
 @case((DESCRIBE, "group"), answers=((30, None), (0, {8})), what="describe_a_group")
 @case(
     (READ, "group"), (DELETE, "group"), answers=((30, None), (0, {3, 8}), (0, {3, 6, 8})), what="operations_on_a_group"
@@ -527,35 +432,12 @@ def _list_groups(stage: Stage) -> bool:
     return stage.group in {group.group_id for group in stage.client.send(m.ListGroupsRequest(), 0).groups}
 
 
-@case((READ, "group"), (DESCRIBE, "topic"), answers=(30, 29, 0))
-def join_a_consumer_group(stage: Stage) -> int:
-    return _join_consumer_group(stage.client, stage).error_code
-
-
-def _join_consumer_group(client: Any, stage: Stage) -> Any:
-    return client.send(
-        m.ConsumerGroupHeartbeatRequest(
-            group_id=stage.group,
-            member_id="member",
-            member_epoch=0,
-            instance_id=None,
-            rack_id=None,
-            rebalance_timeout_ms=60_000,
-            subscribed_topic_names=[stage.topic],
-            subscribed_topic_regex=None,
-            server_assignor=None,
-            topic_partitions=[],
-        ),
-        1,
-    )
-
-
 @case((DESCRIBE, "group"), (DESCRIBE, "topic"), answers=((30, None), (29, None), (0, 1 << 8)))
 def describe_a_consumer_group(stage: Stage) -> tuple[int, int | None]:
     if "joined" not in stage.notes:
 
         def has_partitions() -> bool:
-            assignment = _join_consumer_group(stage.root, stage).assignment
+            assignment = stage.root.send(consumer_join(stage.group, stage.topic), 1).assignment
             return assignment is not None and bool(assignment.topic_partitions)
 
         wait_until(has_partitions, "an assignment")
@@ -564,56 +446,6 @@ def describe_a_consumer_group(stage: Stage) -> tuple[int, int | None]:
     [group] = answer_of(stage, 1, m.ConsumerGroupDescribeRequest, **fields).groups
     operations = group.authorized_operations
     return group.error_code, None if operations == -(2**31) else operations
-
-
-# The cluster
-
-
-@case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=(31, 31, 95))
-def update_features(stage: Stage) -> int:
-    update = {"feature": "no.such.feature", "max_version_level": 1, "upgrade_type": 1}
-    fields = {"timeout_ms": 30_000, "validate_only": True, "feature_updates": [update]}
-    return answer_of(stage, 1, m.UpdateFeaturesRequest, **fields).error_code
-
-
-@case((DESCRIBE, "cluster"), answers=(31, 0))
-def describe_acls(stage: Stage) -> int:
-    return answer_of(stage, 3, m.DescribeAclsRequest, **EVERY_ACL).error_code
-
-
-@case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=([31], [31], [0]))
-def create_acls(stage: Stage) -> list[int]:
-    creation = {
-        "resource_type": 2,
-        "resource_name": stage.missing,
-        "resource_pattern_type": 3,
-        "principal": "User:stranger",
-        "host": "*",
-        "operation": 3,
-        "permission_type": 3,
-    }
-    answer = answer_of(stage, 3, m.CreateAclsRequest, creations=[creation])
-    return [result.error_code for result in answer.results]
-
-
-@case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=([31], [31], [0]))
-def delete_acls(stage: Stage) -> list[int]:
-    filters = [EVERY_ACL | {"resource_name_filter": stage.missing}]
-    answer = answer_of(stage, 3, m.DeleteAclsRequest, filters=filters)
-    return [result.error_code for result in answer.filter_results]
-
-
-@case((DESCRIBE, "cluster"), answers=(31, 0))
-def describe_scram_users(stage: Stage) -> int:
-    # Kafka returns an empty response to an unauthorized client that asks for all users.
-    return answer_of(stage, 0, m.DescribeUserScramCredentialsRequest, users=[{"name": "stranger"}]).error_code
-
-
-@case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=(31, 31, 91))
-def alter_scram_users(stage: Stage) -> int:
-    deletions = [{"name": "stranger", "mechanism": 1}]
-    answer = answer_of(stage, 0, m.AlterUserScramCredentialsRequest, deletions=deletions, upsertions=[])
-    return answer.results[0].error_code
 
 
 # Topics, leaders, folders of logs and the quorum
@@ -634,48 +466,3 @@ def describe_topic_partitions(stage: Stage) -> tuple[int, int]:
 def describe_all_topic_partitions(stage: Stage) -> bool:
     # The topic is made before it is looked for.
     return stage.topic in {found.name for found in _described_topics(stage, 2000)}
-
-
-@case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=((31, [31]), (31, [31]), (0, [3])))
-def elect_leaders(stage: Stage) -> tuple[int, list[int]]:
-    partitions = [{"topic": stage.missing, "partitions": [0]}]
-    fields = {"election_type": 0, "topic_partitions": partitions, "timeout_ms": 5000}
-    answer = answer_of(stage, 2, m.ElectLeadersRequest, **fields)
-    return answer.error_code, [p.error_code for t in answer.replica_election_results for p in t.partition_result]
-
-
-@case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=((31, [31]), (31, [31]), (0, [3])))
-def alter_partition_reassignments(stage: Stage) -> tuple[int, list[int]]:
-    topics = [{"name": stage.missing, "partitions": [{"partition_index": 0, "replicas": [1]}]}]
-    answer = answer_of(stage, 1, m.AlterPartitionReassignmentsRequest, timeout_ms=5000, topics=topics)
-    return answer.error_code, [p.error_code for topic in answer.responses for p in topic.partitions]
-
-
-@case((DESCRIBE, "cluster"), answers=(31, 0))
-def list_partition_reassignments(stage: Stage) -> int:
-    return answer_of(stage, 0, m.ListPartitionReassignmentsRequest, timeout_ms=5000, topics=None).error_code
-
-
-@case((DESCRIBE, "cluster"), answers=((31, 0), (0, 1)))
-def describe_log_dirs(stage: Stage) -> tuple[int, int]:
-    answer = answer_of(stage, 4, m.DescribeLogDirsRequest, topics=[])
-    return answer.error_code, len(answer.results)
-
-
-@case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=([31], [31], [57]))
-def alter_replica_log_dirs(stage: Stage) -> list[int]:
-    folder = {"path": "/nowhere", "topics": [{"name": stage.missing, "partitions": [0]}]}
-    answer = answer_of(stage, 2, m.AlterReplicaLogDirsRequest, dirs=[folder])
-    return [part.error_code for topic in answer.results for part in topic.partitions]
-
-
-@case((DESCRIBE, "cluster"), answers=((31, 0), (0, 1)))
-def describe_quorum(stage: Stage) -> tuple[int, int]:
-    topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
-    answer = answer_of(stage, 2, m.DescribeQuorumRequest, topics=topics)
-    return answer.error_code, len(answer.topics)
-
-
-@case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=(31, 31, 102))
-def unregister_broker(stage: Stage) -> int:
-    return answer_of(stage, 0, m.UnregisterBrokerRequest, broker_id=77).error_code

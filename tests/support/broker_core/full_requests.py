@@ -14,12 +14,8 @@ TOPIC, GROUP, ID = "t", "g", "id"
 VERSIONS: Final = {name: range(api.min_version, api.max_version + 1) for name, api in APIS.items()}
 # What stands for a value of the generator, whose topics, groups and ids are others.
 _INSTEAD: Final[Mapping[Any, Any]] = {
-    **dict.fromkeys((values.PRESENT, values.ALTERED, values.TRIMMED, "topic-{n}"), TOPIC),
-    **dict.fromkeys((values.OFFSETS_GROUP, values.CLASSIC_GROUP, values.CONSUMER_GROUP, "group-{n}"), GROUP),
-    **dict.fromkeys((values.ONGOING_ID, "id-{n}"), ID),
+    **values.renamed(TOPIC, GROUP, ID),
     **{values.Known(name): 0 for name in ("producer_id", "producer_epoch")},
-    values.Known("generation_id"): 1,
-    values.Known("member_id"): "x",
     values.Batch(producer="producer_id"): build_batch([NewRecord(b"k", b"v", (), 1000)]),
 }
 _OF_ALL: Final[Mapping[str, Any]] = {

@@ -49,6 +49,17 @@ def batch_bytes(batch: Batch, identity: Identity) -> bytes:
     )
 
 
+def renamed(topic: str, group: str, transactional_id: str) -> dict[Any, Any]:
+    """Return what stands for good values in requests about another topic, group and id, and about no member."""
+    return {
+        **dict.fromkeys((PRESENT, ALTERED, TRIMMED, "topic-{n}"), topic),
+        **dict.fromkeys((OFFSETS_GROUP, CLASSIC_GROUP, CONSUMER_GROUP, "group-{n}"), group),
+        **dict.fromkeys((ONGOING_ID, "id-{n}"), transactional_id),
+        Known("generation_id"): 1,
+        Known("member_id"): "stranger",
+    }
+
+
 _MEMBER: Final = {
     "group_id": "group-{n}",
     "generation_id": Known("generation_id"),
