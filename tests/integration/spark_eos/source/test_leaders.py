@@ -1,8 +1,7 @@
 """Leader changes under a reader, with logs that agree and logs that were truncated (KIP-320)."""
 
 import logging
-from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -10,19 +9,12 @@ import pytest
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
 from broker_core import EmbeddedBroker
-from broker_core.errors import ErrorCode
-from broker_core.records.batch import NewRecord, build_batch
-from broker_core.types import IsolationLevel, TopicPartition
-from spark_eos.client.broker_client import BrokerClient
-from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
+from broker_core.types import TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import PartitionMetadata, TopicMetadata
 from spark_eos.client.offset_lookup import LogPoint, OffsetLookup, PartitionPlace
-from spark_eos.client.response_decoders import FilteredMetadata, FilteredMetadataRequest
-from spark_eos.errors import BrokerError, DataLossError, UnansweredError, UnsupportedError
+from spark_eos.errors import DataLossError, UnansweredError
 from spark_eos.options.client import ClientOptions
-from spark_eos.options.source import FetchLimits, SourceOptions, batch_options
-from spark_eos.runtime import REAL
+from spark_eos.options.source import SourceOptions, batch_options
 from spark_eos.source.data_loss import DataLossPolicy, RewrittenLogs
 from spark_eos.source.offsets import OffsetRange, SourceOffset
 from spark_eos.source.planner import Planner
@@ -35,211 +27,6 @@ from tests.support.spark_eos.source_data import create_topic, delete_records, se
 from tests.support.spark_eos.source_query import offsets_in
 
 TP = TopicPartition("t", 0)
-LIMITS = FetchLimits(max_bytes=1_000, partition_max_bytes=1_000, min_bytes=1, max_wait_ms=1, poll_timeout_ms=1_000)
-
-
-# Scripted leaders
-
-
-def batch(first: int, count: int = 1, epoch: int = 4) -> bytes:
-    return build_batch([NewRecord(None, b"v", (), 0)] * count, base_offset=first, partition_leader_epoch=epoch)
-
-
-def answer(data: bytes = b"", error: ErrorCode = ErrorCode.NONE) -> Any:
-    marks = {"high_watermark": 20, "last_stable_offset": 20}
-    partition = SimpleNamespace(partition_index=0, records=data, error_code=error, aborted_transactions=[], **marks)
-    return SimpleNamespace(error_code=0, responses=[SimpleNamespace(topic="t", partitions=[partition])])
-
-
-FENCED, UNKNOWN = (answer(error=ErrorCode(code)) for code in (74, 75))
-
-
-class ScriptedCluster:
-    """A cluster whose responses to Fetch, OffsetForLeaderEpoch and Metadata are scripted; the last metadata stays."""
-
-    def __init__(self, *fetches: Any, metadata: list[tuple[int, int]], ends: list[Any] | None = None) -> None:
-        self.fetches, self.leaders, self.ends = list(fetches), list(metadata), list(ends or [])
-        self.fetched: list[tuple[int, int, int]] = []
-        self.asked: list[tuple[int, int, int]] = []
-        self.said: dict[str, TopicMetadata] = {}
-        self.tries_left = 6
-        self.runtime = REAL
-        self.transport = SimpleNamespace(
-            wait=lambda pending, deadline: None,
-            poll=lambda timeout_ms: None,
-            cluster=SimpleNamespace(update_metadata=lambda _: None),
-        )
-
-    def start(self, node_id: int, request: Any, _deadline: float) -> Any:
-        partition = request.topics[0].partitions[0]
-        self.fetched.append((node_id, partition.current_leader_epoch, partition.fetch_offset))
-        return self.fetches.pop(0) if self.fetches else answer()
-
-    def outcome(self, pending: Any, _request: Any, _node_id: int) -> Any:
-        return pending
-
-    def send(self, node_id: int, request: Any, **_: Any) -> Any:
-        partition = request.topics[0].partitions[0]
-        self.asked.append((node_id, partition.current_leader_epoch, partition.leader_epoch))
-        end = self.ends.pop(0)
-        if isinstance(end, Exception):
-            raise end
-        code, offset = end if isinstance(end, tuple) else (0, end)
-        epoch = -1 if offset < 0 else 4
-        partition, other = (
-            SimpleNamespace(partition=number, error_code=code, leader_epoch=epoch, end_offset=offset - number)
-            for number in (0, 1)
-        )
-        said = {"u": [other], "t": [other, partition]}
-        return SimpleNamespace(topics=[SimpleNamespace(topic=name, partitions=each) for name, each in said.items()])
-
-    def send_all(self, requests: Any, **_: Any) -> list[Any]:
-        """Answer ListOffsets: the log is [0, 20), and that of broker 3 is [8, 20)."""
-        [(node_id, request)] = requests
-        first = 8 if node_id == 3 else 0
-        offset = first if request.topics[0].partitions[0].timestamp == -2 else 20
-        found = SimpleNamespace(partition_index=0, error_code=0, offset=offset, leader_epoch=5)
-        return [SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=[found])])]
-
-    def deadline(self, timeout_ms: float | None = None) -> float:
-        return timeout_ms or 0.0
-
-    def ask_metadata(self, make: Callable[[], Any], **_: Any) -> FilteredMetadata:
-        assert isinstance(make(), FilteredMetadataRequest)
-        leader, epoch = self.leaders.pop(0) if len(self.leaders) > 1 else self.leaders[0]
-        self.said = {"t": TopicMetadata("t", None, False, 0, {0: PartitionMetadata(0, leader, epoch, 0)})}
-        return FilteredMetadata(None, self.said)
-
-    def topics_by_broker(self, _topics: Any) -> dict[int, dict[str, TopicMetadata]]:
-        """Return for the only broker what it has just said."""
-        return {1: self.said}
-
-    attempts = BrokerClient.attempts
-
-    def back_off(self, _attempt: int, _deadline: float, **_: Any) -> bool:
-        self.tries_left -= 1
-        return self.tries_left >= 0
-
-
-def read(cluster: Any, planned: LogPoint, place: PartitionPlace | None = None) -> list[FetchedChunk]:
-    place = place or PartitionPlace(None, 1, 4)
-    return list(RangeFetch(cluster, TP, place, IsolationLevel.READ_COMMITTED, LIMITS, planned).chunks(0, 4))
-
-
-PLANNED, UNPLANNED = LogPoint(4, 4), LogPoint()
-
-
-@pytest.mark.parametrize("refusal", [FENCED, UNKNOWN, answer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)])
-def test_fetch_carries_the_leader_epoch_and_follows_the_new_leader_on_refusal(refusal: Any) -> None:
-    cluster = ScriptedCluster(refusal, answer(batch(0, 4)), metadata=[(2, 5)], ends=[4])
-    assert [chunk.next_position for chunk in read(cluster, PLANNED)] == [4]
-    assert cluster.fetched == [(1, 4, 0), (2, 5, 0)]
-    assert cluster.asked == [(2, 5, 4)], "where, in the log of the leader of epoch 5, did epoch 4 end"
-
-
-def test_unchanged_leader_requires_no_epoch_lookup() -> None:
-    cluster = ScriptedCluster(answer(batch(0, 2)), answer(batch(2, 2)), metadata=[(1, 4)])
-    assert [chunk.next_position for chunk in read(cluster, PLANNED)] == [2, 4]
-    assert cluster.asked == []
-
-
-def test_leader_newer_than_the_plan_is_checked_before_reading() -> None:
-    cluster = ScriptedCluster(answer(batch(0, 4)), metadata=[(2, 6)], ends=[5])
-    read(cluster, PLANNED, PartitionPlace(None, 2, 6))
-    assert (cluster.asked, cluster.fetched) == ([(2, 6, 4)], [(2, 6, 0)])
-
-
-@pytest.mark.parametrize("end", [3, 0, -1])
-def test_log_truncated_below_the_planned_end_is_reported(end: int) -> None:
-    cluster = ScriptedCluster(FENCED, metadata=[(2, 5)], ends=[end])
-    with pytest.raises(OffsetsGoneError) as caught:
-        read(cluster, PLANNED)
-    assert caught.value.reason is Gone.LOG_TRUNCATED
-    assert (caught.value.cut_at, caught.value.log_start_offset, caught.value.end_offset) == (
-        end if end >= 0 else None,
-        0,
-        20,
-    )
-    assert cluster.fetched == [(1, 4, 0)], "nothing is read from the new log"
-
-
-@pytest.mark.parametrize(("end", "is_cut"), [(2, False), (1, True)])
-def test_last_batch_gives_the_leader_epoch_when_the_plan_has_none(end: int, is_cut: bool) -> None:
-    cluster = ScriptedCluster(
-        answer(batch(0, 2, epoch=3)), FENCED, answer(batch(2, 2, epoch=5)), metadata=[(2, 5)], ends=[end]
-    )
-    if is_cut:
-        with pytest.raises(OffsetsGoneError, match="LOG_TRUNCATED"):
-            read(cluster, UNPLANNED)
-    else:
-        assert [chunk.next_position for chunk in read(cluster, UNPLANNED)] == [2, 4]
-    assert cluster.asked == [(2, 5, 3)]
-
-
-def test_batch_with_an_older_leader_epoch_requires_no_lookup() -> None:
-    cluster = ScriptedCluster(answer(batch(0, 2, epoch=0)), answer(batch(2, 2, epoch=1)), metadata=[(1, 4)])
-    assert len(read(cluster, UNPLANNED)) == 2
-    assert cluster.asked == []
-
-
-def test_metadata_older_than_the_known_leader_is_retried() -> None:
-    cluster = ScriptedCluster(FENCED, answer(batch(0, 4)), metadata=[(1, 3), (1, 3), (2, 5)], ends=[4])
-    read(cluster, PLANNED)
-    assert cluster.fetched == [(1, 4, 0), (2, 5, 0)]
-
-
-def test_leader_older_than_the_plan_is_never_read() -> None:
-    """A broker that is cut off from the others names itself as the leader, and its log may end before the plan."""
-    cluster = ScriptedCluster(UNKNOWN, answer(batch(0, 4)), metadata=[(1, 3), (2, 4)])
-    assert [chunk.next_position for chunk in read(cluster, PLANNED, PartitionPlace(None, 1, 3))] == [4]
-    assert cluster.fetched == [(1, 4, 0), (2, 4, 0)]
-
-
-def test_read_whose_leader_nobody_names_says_which_is_known() -> None:
-    """Also if a cluster was restored from a backup, so that its epochs begin again."""
-    with pytest.raises(UnansweredError, match="the leader of epoch 4 is known, and brokers name the leader of epoch 3"):
-        read(ScriptedCluster(*[UNKNOWN] * 9, metadata=[(1, 3)]), PLANNED, PartitionPlace(None, 1, 3))
-
-
-def test_leader_whose_metadata_has_no_epoch_is_not_asked_for_one() -> None:
-    cluster = ScriptedCluster(answer(batch(0, 4)), metadata=[(1, -1)])
-    read(cluster, PLANNED, PartitionPlace(None, 1, -1))
-    assert cluster.fetched == [(1, -1, 0)]
-
-
-def test_leader_that_refuses_an_offset_says_where_its_log_begins() -> None:
-    """The metadata may come from a broker that is cut off from the others."""
-    refusal = answer(error=ErrorCode.OFFSET_OUT_OF_RANGE)
-    cluster = ScriptedCluster(*[refusal] * 9, metadata=[(1, 3)])
-    with pytest.raises(OffsetsGoneError) as caught:
-        read(cluster, PLANNED, PartitionPlace(None, 3, 4))
-    assert (caught.value.reason, caught.value.log_start_offset) == (Gone.BELOW_LOG_START, 8)
-
-
-@pytest.mark.parametrize("trouble", [(74, -1), (75, -1), (6, -1), UnansweredError("the connection was lost")])
-def test_unanswered_epoch_lookup_is_retried_at_the_current_leader(trouble: Any) -> None:
-    cluster = ScriptedCluster(FENCED, answer(batch(0, 4)), metadata=[(2, 5), (3, 6)], ends=[trouble, 4])
-    read(cluster, PLANNED)
-    assert cluster.asked == [(2, 5, 4), (3, 6, 4)]
-    assert cluster.fetched == [(1, 4, 0), (3, 6, 0)]
-
-
-def test_logs_are_not_compared_where_brokers_do_not_support_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    unsupported = UnsupportedError("OffsetForLeaderEpochRequest to broker 2 requires a newer broker")
-    cluster = ScriptedCluster(FENCED, answer(batch(0, 2)), answer(batch(2, 2)), metadata=[(2, 5)], ends=[unsupported])
-    assert [chunk.next_position for chunk in read(cluster, PLANNED)] == [2, 4]
-    assert cluster.asked == [(2, 5, 4)], "a new leader receives one request"
-    with EmbeddedBroker(topics={"t": 1}) as broker:
-        leave_out(monkeypatch, int(OffsetForLeaderEpochRequest.API_KEY))
-        with KafkaClient(ClientOptions((broker.bootstrap_servers,))) as client:
-            lookup = OffsetLookup(client)
-            lookup.places(["t"])
-            assert lookup.epoch_ends({TP: 0}) == {}
-
-
-def test_fatal_epoch_lookup_error_is_raised() -> None:
-    with pytest.raises(BrokerError, match="UNSUPPORTED_VERSION while looking up where leader epoch 4 ended"):
-        read(ScriptedCluster(FENCED, metadata=[(2, 5)], ends=[(35, -1)]), PLANNED)
 
 
 # The driver, between micro-batches
@@ -305,6 +92,15 @@ def test_unknown_or_unchanged_epochs_require_no_lookup(looks: Any) -> None:
     table = EpochTable({})
     watch(table, *looks)
     assert table.asked == {}
+
+
+def test_epochs_have_no_end_where_brokers_do_not_support_the_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with EmbeddedBroker(topics={"t": 1}) as broker:
+        leave_out(monkeypatch, int(OffsetForLeaderEpochRequest.API_KEY))
+        with KafkaClient(ClientOptions((broker.bootstrap_servers,))) as client:
+            lookup = OffsetLookup(client)
+            lookup.places(["t"])
+            assert lookup.epoch_ends({TP: 0}) == {}
 
 
 # A cluster whose leaders move

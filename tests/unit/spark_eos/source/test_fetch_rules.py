@@ -1,6 +1,5 @@
 """The fetch with responses that a healthy broker seldom sends, on a scripted client."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -9,93 +8,18 @@ from uuid import UUID
 import pytest
 
 from broker_core.errors import ErrorCode
-from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.control import build_end_txn_marker
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.aborted_filter import visible_in
-from spark_eos.client.broker_client import BrokerClient
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch, fetch_once
-from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, PartitionMetadata, TopicMetadata
+from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, TopicMetadata
 from spark_eos.client.offset_lookup import PartitionPlace
-from spark_eos.client.response_decoders import FilteredMetadata, FilteredMetadataRequest
 from spark_eos.errors import AuthorizationError, BrokerError, UnansweredError
-from spark_eos.options.source import FetchLimits
-from tests.support.clocks import StandingClock, runtime_by
-
-TP = TopicPartition("t", 0)
-LIMITS = FetchLimits(max_bytes=1_000, partition_max_bytes=1_000, min_bytes=1, max_wait_ms=1, poll_timeout_ms=1_000)
-
-
-def batch(first: int, count: int = 1) -> bytes:
-    return build_batch([NewRecord(None, b"v", (), 0) for _ in range(count)], base_offset=first)
-
-
-def answer(data: bytes = b"", *, stable: int = 10, error: ErrorCode = ErrorCode.NONE) -> Any:
-    marks = {"high_watermark": 20, "last_stable_offset": stable}
-    partition = SimpleNamespace(partition_index=0, records=data, error_code=error, aborted_transactions=[], **marks)
-    return SimpleNamespace(error_code=0, responses=[SimpleNamespace(topic="t", partitions=[partition])])
-
+from tests.support.spark_eos.scripted_fetch import LIMITS, TP, ScriptedClient, answer, batch, topic
 
 THROTTLED = SimpleNamespace(error_code=0, responses=[])
-
-
-def topic(leader: int = 2, epoch: int = 0, topic_id: UUID | None = None) -> dict[str, TopicMetadata]:
-    return {"t": TopicMetadata("t", topic_id, False, 0, {0: PartitionMetadata(0, leader, epoch, 0)})}
-
-
 NO_TOPIC = {"t": TopicMetadata("t", None, False, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, {})}
 ID, OTHER_ID = UUID(int=1), UUID(int=2)
-
-
-class ScriptedClient:
-    """A client with scripted fetch responses; None is a lost connection.
-
-    `said` is the metadata of one broker, `said_by_all` the metadata of each broker.
-    """
-
-    def __init__(self, *script: Any, said: Any = None, said_by_all: Sequence[Any] = ()) -> None:
-        self.script = list(script)
-        self.said = topic() if said is None else said
-        self.said_by_all = said_by_all or [self.said]
-        self.asked: list[tuple[int, int, IsolationLevel]] = []
-        self.tries_left = 5
-        self.clock = StandingClock()
-        self.runtime = runtime_by(self.clock)
-        self.transport = SimpleNamespace(
-            wait=lambda pending, deadline: None,
-            poll=lambda timeout_ms: None,
-            cluster=SimpleNamespace(update_metadata=lambda _: None),
-        )
-
-    def start(self, node_id: int, request: Any, _deadline: float) -> Any:
-        if not request.topics[0].topic_id.int:
-            assert request._max_version == 12, "without a topic id the request names the topic"
-        assert request._min_version == 4, "before that, it has no isolation level: aborted records would be read"
-        offset = request.topics[0].partitions[0].fetch_offset
-        self.asked.append((node_id, offset, IsolationLevel(request.isolation_level)))
-        return self.script.pop(0) if self.script else answer()
-
-    def outcome(self, pending: Any, _request: Any, _node_id: int) -> Any:
-        if pending is None:
-            raise UnansweredError("the connection was lost")
-        return pending
-
-    def deadline(self, timeout_ms: float | None = None) -> float:
-        return timeout_ms or 0.0
-
-    def ask_metadata(self, make: Callable[[], Any], **_: Any) -> FilteredMetadata:
-        assert isinstance(make(), FilteredMetadataRequest)
-        return FilteredMetadata(None, self.said)
-
-    def topics_by_broker(self, _topics: Any) -> dict[int, Any]:
-        return dict(enumerate(self.said_by_all))
-
-    attempts = BrokerClient.attempts
-
-    def back_off(self, _attempt: int, _deadline: float, **_: Any) -> bool:
-        self.tries_left -= 1
-        self.clock.seconds += 1
-        return self.tries_left >= 0
 
 
 def reading(client: Any, topic_id: UUID | None = None, epoch: int = 0) -> RangeFetch:
@@ -110,9 +34,9 @@ def test_next_fetch_is_in_flight_before_a_response_is_returned() -> None:
     client = ScriptedClient(answer(batch(0, 2)), answer(batch(2, 2)))
     chunks = reading(client).chunks(0, 4)
     assert next(chunks).next_position == 2
-    assert [offset for _, offset, _ in client.asked] == [0, 2]
+    assert [offset for _, _, offset in client.fetched] == [0, 2]
     assert [chunk.next_position for chunk in chunks] == [4]
-    assert len(client.asked) == 2
+    assert len(client.fetched) == 2
 
 
 @pytest.mark.parametrize("trouble", [
@@ -126,7 +50,7 @@ def test_next_fetch_is_in_flight_before_a_response_is_returned() -> None:
 def test_retriable_fetch_error_is_retried_at_the_current_leader(trouble: Any) -> None:
     client = ScriptedClient(trouble, answer(batch(0, 4)))
     assert [chunk.next_position for chunk in read(client)] == [4]
-    assert [node for node, _, _ in client.asked] == [1, 2]
+    assert [node for node, _, _ in client.fetched] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +96,7 @@ GONE = answer(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     ],
 )
 def test_topic_that_no_broker_has_is_reported(said: Any, said_by_all: Any, reason: Gone) -> None:
-    client: Any = ScriptedClient(GONE, said=said, said_by_all=said_by_all)
+    client: Any = ScriptedClient(GONE, said=[said], said_by_all=said_by_all)
     with pytest.raises(OffsetsGoneError) as caught:
         list(reading(client, ID).chunks(0, 4))
     assert caught.value.reason is reason
@@ -185,15 +109,15 @@ def test_topic_that_no_broker_has_is_reported(said: Any, said_by_all: Any, reaso
 def test_topic_that_one_broker_does_not_know_is_read_from_the_leader_that_another_one_names(said: Any) -> None:
     """The broker that answers has just started, or is cut off from the others."""
     client: Any = ScriptedClient(
-        GONE, answer(batch(0, 4)), said=said, said_by_all=[said, topic(3, 2, ID), topic(4, 3, ID)]
+        GONE, answer(batch(0, 4)), said=[said], said_by_all=[said, topic(3, 2, ID), topic(4, 3, ID)]
     )
     assert [chunk.next_position for chunk in reading(client, ID, 2).chunks(0, 4)] == [4]
-    assert [node for node, _, _ in client.asked] == [1, 4]
+    assert [node for node, _, _ in client.fetched] == [1, 4]
     assert client.clock.seconds < MISSING_TOPIC_GRACE_SECONDS, "what another broker says needs no wait"
 
 
 def test_topic_of_which_a_broker_says_nothing_is_waited_for() -> None:
-    client: Any = ScriptedClient(GONE, said=NO_TOPIC, said_by_all=[NO_TOPIC, None])
+    client: Any = ScriptedClient(GONE, said=[NO_TOPIC], said_by_all=[NO_TOPIC, None])
     with pytest.raises(UnansweredError, match="made no progress at offset 0"):
         list(reading(client, ID).chunks(0, 4))
 
@@ -201,7 +125,7 @@ def test_topic_of_which_a_broker_says_nothing_is_waited_for() -> None:
 def test_next_batch_proves_that_no_records_remain_below_the_last_stable_offset() -> None:
     client = ScriptedClient(answer(batch(0, 2)), answer(), answer(batch(10)))
     assert [chunk.next_position for chunk in read(client)] == [2]
-    assert client.asked[-1] == (1, 2, IsolationLevel.READ_UNCOMMITTED)
+    assert (client.fetched[-1][2], client.levels[-1]) == (2, IsolationLevel.READ_UNCOMMITTED)
 
 
 @pytest.mark.parametrize("probe", [answer(), answer(batch(3))])
@@ -251,7 +175,7 @@ def test_damage_behind_the_range_stops_no_read_that_ends_before_it(position: int
     client = ScriptedClient(answer(data))
     [chunk] = reading(client).chunks(0, 4, until=4)
     assert [header.base_offset for _, header in chunk.batches] == [0]
-    assert len(client.asked) == 1, "what a damaged header says of its last offset is not believed"
+    assert len(client.fetched) == 1, "what a damaged header says of its last offset is not believed"
     assert not list(visible_in(next(reading(ScriptedClient(answer(bytes(damaged)))).chunks(0, 4, until=4))))
     with pytest.raises(BrokerError, match="the batch at offset 4 is corrupt"):
         list(reading(ScriptedClient(answer(data))).chunks(0, 5, until=5))
