@@ -1,4 +1,4 @@
-"""Each row of the recovery table, each combination of few outcomes, and processes that disagree."""
+"""Each row of the recovery table, and each combination of few outcomes."""
 
 import itertools
 from collections import Counter
@@ -205,75 +205,3 @@ def test_commit_in_flight_makes_no_aborted_transaction_visible(version: int) -> 
     assert not any(cluster.outcomes.values())
     answer = cluster.end_transactions([OpenTransaction("id0", cluster.ids["id0"].identity, version)], True)
     assert answer["id0"].code is ErrorCode.NONE
-
-
-# Processes that act on lookups of different times
-
-
-COMMITTED, LOST, OPEN = Fate.COMMITTED, Fate.LOST, Fate.OPEN
-State = tuple[Fate, ...]
-# The pending work of a process: whether it commits, and the transactions left to end; None before its lookup.
-Doing = tuple[bool, frozenset[int]] | None
-
-
-def outcomes(count: int, agents: int, losses: int) -> Iterator[tuple[State, frozenset[int]]]:
-    """Yield the states that any order of lookups, ends and timeouts can reach.
-
-    Each state comes with the agents that found everything lost. The driver that made the decision is the last agent: it
-    commits everything without a lookup when it resumes.
-    """
-    first: tuple[State, tuple[Doing, ...], int, frozenset[int]] = (
-        (OPEN,) * count,
-        (None,) * agents + ((True, frozenset(range(count))),),
-        losses,
-        frozenset(),
-    )
-    seen, todo = {first}, [first]
-    while todo:
-        state, doing, left, rewriting = todo.pop()
-        yield state, rewriting
-        following = [
-            (_with(state, at, LOST), doing, left - 1, rewriting) for at in range(count) if left and state[at] is OPEN
-        ]
-        for agent, does in enumerate(doing):
-            if does is None:
-                action = TABLE[frozenset(state)].action
-                if action in (SettlementAction.COMMIT, SettlementAction.ABORT):
-                    pending = frozenset(at for at in range(count) if state[at] is OPEN)
-                    following.append(
-                        (state, _set(doing, agent, (action is SettlementAction.COMMIT, pending)), left, rewriting)
-                    )
-                elif action is SettlementAction.WRITE_AGAIN:
-                    following.append((state, doing, left, rewriting | {agent}))
-                continue
-            commit, pending = does
-            for at in pending:
-                after = _with(state, at, COMMITTED if commit else LOST) if state[at] is OPEN else state
-                rest = pending - {at}
-                following.append((after, _set(doing, agent, (commit, rest) if rest else None), left, rewriting))
-        for one in following:
-            if one not in seen:
-                seen.add(one)
-                todo.append(one)
-
-
-def _with(state: State, at: int, fate: Fate) -> State:
-    return (*state[:at], fate, *state[at + 1 :])
-
-
-def _set(doing: tuple[Doing, ...], agent: int, does: Doing) -> tuple[Doing, ...]:
-    return (*doing[:agent], does, *doing[agent + 1 :])
-
-
-@pytest.mark.parametrize(("count", "agents"), [(2, 1), (2, 2), (3, 1), (3, 2)])
-def test_disagreeing_processes_never_rewrite_visible_rows(count: int, agents: int) -> None:
-    reached = set(outcomes(count, agents, losses=count))
-    assert (((COMMITTED,) * count), frozenset()) in reached
-    assert any(rewriting for _, rewriting in reached)
-    for state, rewriting in reached:
-        assert not rewriting or set(state) == {LOST}, "only completely lost transactions are rewritten"
-
-
-@pytest.mark.parametrize("count", [2, 3])
-def test_no_order_of_steps_aborts_anything_without_a_timeout(count: int) -> None:
-    assert not any(LOST in state for state, _ in outcomes(count, 2, losses=0))
