@@ -15,7 +15,7 @@ from spark_eos.client.inspection import describe_transactions, list_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.transactions import add_partitions_to_txn, end_txn, end_txns, init_producer_id
-from spark_eos.errors import EosKafkaError, FencedError, RecordTooLargeError, TopicError, UnansweredError
+from spark_eos.errors import EosKafkaError, FencedError, UnansweredError
 from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.client import ClientOptions
 from tests.support.spark_eos.client_world import encoded, make_topic, read_values, unique
@@ -286,27 +286,6 @@ def test_aborted_offsets_are_discarded(either: World) -> None:
     assert fetch_offsets(either.driver, group, [TopicPartition(topic, 0)]) == {}
 
 
-def test_record_that_is_too_large_is_refused_and_the_transaction_can_be_aborted(either: World) -> None:
-    topic = make_topic(either.task, 1, max_message_bytes="5000")
-    producer = TransactionalProducer(either.task)
-    producer.begin(either.begin())
-    producer.send(TopicPartition(topic, 0), encoded(["small", "x" * 10_000]))
-    with pytest.raises(RecordTooLargeError, match=f"{topic}-0"):
-        producer.flush()
-    result = producer.abort()
-    assert result is not None
-    assert result.code == 0
-
-
-def test_wrong_topic_is_refused_before_sending(either: World) -> None:
-    producer = TransactionalProducer(either.task)
-    producer.begin(either.begin())
-    missing = unique("missing")
-    with pytest.raises(TopicError, match=f"Topic '{missing}' does not exist"):
-        producer.send(TopicPartition(missing, 0), encoded(["a"]))
-    assert producer.abort() is None
-
-
 def test_missing_partition_cannot_be_added(tv1: World) -> None:
     topic, identity = make_topic(tv1.task), tv1.begin()
 
@@ -322,22 +301,6 @@ def test_missing_partition_cannot_be_added(tv1: World) -> None:
 def test_timeout_above_the_broker_maximum_is_refused_with_a_remedy(either: World) -> None:
     with pytest.raises(EosKafkaError, match=r"asked with a transaction timeout of 3600000 ms.*transactionTimeout"):
         either.begin(timeout_ms=3_600_000)
-
-
-def test_large_data_is_sent_with_little_memory(either: World) -> None:
-    topic = make_topic(either.task, 4)
-    identity = either.begin()
-    producer = TransactionalProducer(either.task, buffer_memory_bytes=400_000, max_request_bytes=200_000)
-    producer.begin(identity)
-    value = "y" * 500
-    for _ in range(10):
-        for partition in range(4):
-            producer.send(TopicPartition(topic, partition), encoded([value] * 300, max_batch_bytes=50_000))
-    results = producer.flush()
-    assert {result.record_count for result in results.values()} == {3_000}
-    assert end_txn(either.driver, identity, commit=True).code == 0
-    either.settled(identity)
-    assert [len(values) for values in read_values(either.address, topic)] == [3_000] * 4
 
 
 @pytest.mark.parametrize("call", ["OffsetFetch", "OffsetCommit"])

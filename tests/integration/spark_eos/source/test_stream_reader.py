@@ -6,7 +6,6 @@ import uuid
 import pytest
 
 from broker_core import EmbeddedBroker
-from spark_eos.errors import OptionError
 from tests.support.spark_eos.source_data import (
     abort,
     add_partitions,
@@ -71,18 +70,6 @@ def test_pattern_does_not_find_the_sinks_decisions_which_follow_what_is_read() -
             assert query.texts() == [decisions]
 
 
-@pytest.mark.parametrize("subscription", ["subscribe", "subscribePattern"])
-def test_start_timestamp_after_the_last_record_is_handled(kafka_address: str, subscription: str, topic: str) -> None:
-    send_plain(kafka_address, topic, ["old"], timestamp=1_000)
-    options = {subscription: topic, "startingTimestamp": "5000"}
-    with running(kafka_address, **options) as query, pytest.raises(OptionError, match="No offset matched"):
-        query.trigger()
-    with running(kafka_address, startingOffsetsByTimestampStrategy="latest", **options) as query:
-        assert query.trigger() == []
-        send_plain(kafka_address, topic, ["new"], timestamp=2_000)
-        assert query.texts() == ["new"]
-
-
 def test_min_offsets_is_waited_for(kafka_address: str, topic: str) -> None:
     send_plain(kafka_address, topic, "abc")
     options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "5", "maxTriggerDelay": "1h"}
@@ -92,16 +79,6 @@ def test_min_offsets_is_waited_for(kafka_address: str, topic: str) -> None:
         assert query.texts() == []
         send_plain(kafka_address, topic, "h")
         assert query.texts() == ["d", "e", "f", "g", "h"]
-
-
-def test_min_and_max_offsets_apply_together(kafka_address: str, topic: str) -> None:
-    options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "3",
-               "maxOffsetsPerTrigger": "4"}  # fmt: skip
-    send_plain(kafka_address, topic, range(9))
-    with running(kafka_address, **options) as query:
-        assert [len(query.trigger()) for _ in range(3)] == [4, 4, 0]
-        send_plain(kafka_address, topic, range(2))
-        assert [len(query.trigger()) for _ in range(2)] == [3, 0]
 
 
 def test_uncommitted_records_are_read_in_micro_batches_of_three_offsets(kafka_address: str, topic: str) -> None:

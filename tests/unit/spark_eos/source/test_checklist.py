@@ -31,7 +31,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "unit/spark_eos/source/test_offsets::test_all_available_takes_precedence_over_the_options"),
     "composite limits": (
         "unit/spark_eos/source/test_offsets::test_min_and_max_offsets_apply_together",
-        "integration/spark_eos/source/test_stream_reader::test_min_and_max_offsets_apply_together"),
+        "integration/spark_eos/source/test_stream_reader::test_min_offsets_is_waited_for"),
     "numInputRows counts delivered rows": (
         "spark/test_source_stream::test_continuous_query_reads_new_records_and_reports_the_latest_offset",
         "spark/test_source_checklist::test_dataframe_used_twice_yields_its_rows_twice"),
@@ -80,7 +80,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
     "assign, subscribe, pattern x five ways to start, restarts, added partitions": (
         "integration/spark_eos/source/test_stream_reader::test_every_kind_of_subscription_and_start_is_read",),
     "no record as young as the starting time": (
-        "integration/spark_eos/source/test_stream_reader::test_start_timestamp_after_the_last_record_is_handled",),
+        "unit/spark_eos/source/test_planner::test_timestamp_after_the_last_record_fails_or_uses_the_end",),
     "bad options, unsupported Kafka settings, any case": (
         "unit/spark_eos/options/test_source_options::test_wrong_options_are_refused",
         "spark/test_source_beside_sparks::test_refusals_match_spark_kafka_source"),
