@@ -223,8 +223,8 @@ class GroupCoordinator:
             return dict.fromkeys(request.offsets, error)
         verdicts = self._offsets.commit(shard, request, now_ms)
         group = shard.groups.get(request.group_id)
-        in_generation = is_plain and request.generation_id > NO_GENERATION
-        if group is not None and in_generation and group.state in _RENEWING and request.member_id in group.members:
+        caller = request.member_id, request.group_instance_id, request.generation_id
+        if group is not None and is_plain and group.state in _RENEWING and not group.caller_error(*caller):
             self._rebalance.restart_session(group, group.members[request.member_id], now_ms)
         return verdicts
 

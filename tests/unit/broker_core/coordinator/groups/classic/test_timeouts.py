@@ -27,6 +27,14 @@ def test_heartbeats_and_commits_extend_the_session(world: GroupWorld):
     assert world.group().members == {}
 
 
+def test_refused_commit_does_not_extend_the_session(world: GroupWorld):
+    (member,) = world.stable("a")
+    world.pass_ms(SESSION_MS - 1)
+    assert world.commit(generation_id=7, member_id=member) is ErrorCode.ILLEGAL_GENERATION
+    world.pass_ms(1)
+    assert world.group().members == {}
+
+
 def test_members_that_do_not_rejoin_in_time_are_removed(world: GroupWorld):
     leader, follower = world.stable("a", "b")
     answer = world.join(leader)
