@@ -54,7 +54,7 @@ def test_unknown_states_are_reported(several: dict[str, RawSession]):
     both = several["open"].list_answer(states=["ongoing", "Empty"])
     assert both.unknown_state_filters == ["ongoing"]
     assert {entry.transaction_state for entry in both.transaction_states} == {"Empty"}
-    none = several["open"].list_answer(states=["Sleeping"])
+    none = several["open"].list_answer(states=["Sleeping", "Sleeping"])
     assert (none.error_code, none.unknown_state_filters, none.transaction_states) == (NONE, ["Sleeping"], [])
 
 

@@ -304,7 +304,8 @@ class TransactionCoordinator:
             and (duration_ms < 0 or now_ms - image.start_ms > duration_ms)
             and (expression is None or expression.matches(transactional_id))
         }
-        return TransactionList(ErrorCode.NONE, tuple(name for name in states if name not in BY_LABEL), found)
+        unknown = dict.fromkeys(name for name in states if name not in BY_LABEL)
+        return TransactionList(ErrorCode.NONE, tuple(unknown), found)
 
     def images(self) -> dict[str, TransactionImage]:
         return {entry.transactional_id: entry.image for entry in self.store.entries()}
