@@ -224,11 +224,15 @@ def _fetch_group(
     for name, partitions in _offsets_by_topic(result.offsets, wanted, result.error):
         if by_id and name not in context.broker.metadata.topics:
             continue
+        topic_id = context.broker.metadata.topics[name].topic_id if by_id else None
+        if by_id and wanted is not None:
+            # An offset of a deleted topic of that name is none of this one's.
+            partitions = [
+                (index, found if found.topic_id in (None, topic_id) else FetchedOffset()) for index, found in partitions
+            ]
         topics.append(
             topic_form(
-                name="" if by_id else name,
-                topic_id=context.broker.metadata.topics[name].topic_id if by_id else None,
-                partitions=_offset_forms(partition_form, partitions),
+                name="" if by_id else name, topic_id=topic_id, partitions=_offset_forms(partition_form, partitions)
             )
         )
     return _FetchedGroup(group_id=group.group_id, topics=[] if result.error else topics, error_code=result.error)

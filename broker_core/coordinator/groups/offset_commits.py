@@ -118,7 +118,7 @@ class OffsetCommits:
             else:
                 value = stored.value
                 offsets[topic_partition] = FetchedOffset(
-                    ErrorCode.NONE, value.offset, value.leader_epoch, value.metadata
+                    ErrorCode.NONE, value.offset, value.leader_epoch, value.metadata, value.topic_id
                 )
         return OffsetsResult(ErrorCode.NONE, offsets)
 

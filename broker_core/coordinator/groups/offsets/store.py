@@ -51,12 +51,13 @@ class OffsetCommit:
 
 @dataclass(frozen=True, slots=True)
 class FetchedOffset:
-    """The committed offset of one partition; -1 means none."""
+    """The committed offset of one partition, and the topic's id at its commit, if known; offset -1 means none."""
 
     error: ErrorCode = ErrorCode.NONE
     offset: int = NO_OFFSET
     leader_epoch: int = NO_LEADER_EPOCH
     metadata: str = ""
+    topic_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from tests.support.broker_core.requests import (
     first_join,
     init_producer,
     offset_commit,
+    plain_commit,
     produce,
     records,
     write_marker,
@@ -236,6 +237,24 @@ def test_offset_fetch_with_member_epoch_but_no_member_id_is_refused() -> None:
     group = ConsumerGroup(GROUP)
     assert group.fetch_error(None, 3) is E.UNKNOWN_MEMBER_ID
     assert group.fetch_error(None, -1) is E.NONE
+
+
+# Rule E.3/6.
+def test_offset_of_a_deleted_topic_is_not_the_one_of_its_successor(client: DirectClient) -> None:
+    controller = client.cluster.controller
+    assert client.ask(plain_commit(5, group=GROUP), 8).topics[0].partitions[0].error_code == E.NONE
+    # The group's coordinator is away, so that nothing records the deletion in its log.
+    controller.lose_leader(OFFSETS)
+    controller.delete_topic(TOPIC)
+    topic_id = controller.create_topic(TOPIC, 1).topic_id
+    controller.elect(OFFSETS, 1)
+    found = {}
+    for version, place in ((9, {"name": TOPIC}), (10, {"topic_id": topic_id})):
+        topics = [place | {"partition_indexes": [0]}]
+        groups = [{"group_id": GROUP, "topics": topics, "member_id": None, "member_epoch": -1}]
+        [group] = client.ask(filled(m.OffsetFetchRequest, groups=groups, require_stable=False), version).groups
+        found[version] = group.topics[0].partitions[0].committed_offset
+    assert found == {9: 5, 10: -1}
 
 
 # Fetch and ListOffsets
