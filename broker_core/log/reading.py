@@ -9,12 +9,12 @@ from typing import NamedTuple
 from broker_core.config import TopicConfig
 from broker_core.errors import DamageError, ErrorCode, InvalidBatch, KafkaError
 from broker_core.log.indexes import collect_aborted
-from broker_core.log.segment import Segment
+from broker_core.log.segment import Segment, indexed_timestamp
 from broker_core.log.state import LogState
 from broker_core.ports import Storage
 from broker_core.records.batch import Record, read_records
 from broker_core.records.header import BatchHeader
-from broker_core.types import AbortedTransaction, IsolationLevel, TopicPartition
+from broker_core.types import NO_TIMESTAMP, AbortedTransaction, IsolationLevel, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -133,8 +133,21 @@ class ReadableLog(LogState):
     def max_timestamp(self, isolation: IsolationLevel) -> TimestampedOffset | None:
         """Return the first record with the largest timestamp in the log, None if the reader may not see it."""
         with self._damage_reported():
-            largest = max((segment.largest_timestamp[0] for segment in self.segments), default=-1)
+            largest = max((self._largest_timestamp(segment) for segment in self.segments), default=NO_TIMESTAMP)
         return None if largest < 0 else self.offset_for_timestamp(largest, isolation)
+
+    def _largest_timestamp(self, segment: Segment) -> int:
+        """Return the largest timestamp of the segment's records at or above the log start, -1 if there is none."""
+        start = self.log_start_offset
+        if start <= segment.base_offset:
+            return segment.largest_timestamp[0]
+        found = [NO_TIMESTAMP]
+        for _, header, buffer, at in segment.headers(segment.position_of(start)):
+            if header.base_offset >= start:
+                found.append(indexed_timestamp(header))
+            else:
+                found += [each.timestamp_ms for each in read_records(buffer, at, header) if each.offset >= start]
+        return max(found)
 
     @contextmanager
     def _damage_reported(self) -> Iterator[None]:

@@ -106,6 +106,19 @@ def test_timestamps_at_or_above_the_last_stable_offset_are_not_returned(log: Par
     assert log.offset_for_timestamp(100, COMMITTED) == (0, 100, 0)
 
 
+# Rule D.3/4.
+@pytest.mark.parametrize("settings", [{}, SMALL])
+def test_largest_timestamp_is_that_of_a_record_that_is_left(settings: dict[str, str]) -> None:
+    log = open_log(settings=settings)
+    for timestamp_ms in (300, 100, 200):
+        append(log, 2, timestamp_ms=timestamp_ms)
+    assert log.max_timestamp(UNCOMMITTED) == (1, 301, 0)
+    left = [(1, 301, 0), (5, 201, 0), (5, 201, 0), (5, 201, 0), (5, 201, 0), None]
+    for start, newest in enumerate(left, 1):
+        log.delete_records_before(start)
+        assert log.max_timestamp(UNCOMMITTED) == newest, start
+
+
 # Rules D.3/1 and D.3/4.
 def test_empty_log_has_no_timestamps(log: PartitionLog) -> None:
     assert log.max_timestamp(UNCOMMITTED) is None
