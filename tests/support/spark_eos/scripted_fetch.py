@@ -103,6 +103,9 @@ class ScriptedClient:
     def deadline(self, timeout_ms: float | None = None) -> float:
         return timeout_ms or 0.0
 
+    def remaining_ms(self, deadline: float) -> float:
+        return deadline
+
     def ask_metadata(self, make: Callable[[], Any], **_: Any) -> FilteredMetadata:
         assert isinstance(make(), FilteredMetadataRequest)
         said: Any = self.said.pop(0) if len(self.said) > 1 else self.said[0]
