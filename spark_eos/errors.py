@@ -10,7 +10,7 @@ Every exception survives pickling: tasks raise on executors and drivers read the
 what happened, what was checked, what to do.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from broker_core.errors_page import OnErrorsPage
 
@@ -82,6 +82,10 @@ class UnansweredError(EosKafkaError):
 
     The broker may or may not have executed it. The sender decides whether sending it again is safe.
     """
+
+
+# Of a broker or of all: both pass if brokers come back.
+OUTAGES: Final = (UnansweredError, UnreachableError)
 
 
 class BrokerError(EosKafkaError):

@@ -64,8 +64,8 @@ from tests.support.simulated.scheduler import US_PER_MS
 _LIMIT_US: Final = 3_000_000 * US_PER_MS
 _GONE: Final = "are gone|does not have offset|deleted and created|which does not exist"
 _LOST: Final = "was decided, but"
-# The epochs of its driver may be used again, and the coordinator may wait for a marker that a partition refuses.
-_STATE_LOST: Final = f"{_LOST}|has not ended|hang|fate unknown|which does not exist|did not complete in time"
+# A coordinator may wait for a marker that a partition refuses.
+_STATE_LOST: Final = f"{_LOST}|has not ended|hang|fate unknown|did not complete in time"
 _ODD: Final = "odd answers"
 _DENIED: Final = "rights"
 _AUTHORIZED: Final = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}

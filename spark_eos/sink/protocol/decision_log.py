@@ -14,7 +14,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from broker_core.errors import ErrorCode
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TopicPartition, TransactionState
-from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError, UnreachableError
+from spark_eos.errors import OUTAGES, EosKafkaError, FencedError, TransactionError
 from spark_eos.open_transaction import EndAnswer
 from spark_eos.sink.decision import (
     NO_DECISION,
@@ -41,7 +41,7 @@ from spark_eos.sink.protocol.decision_errors import (
 )
 from spark_eos.sink.protocol.decision_reader import DecisionScan, other_topic_error, read_decision
 from spark_eos.sink.protocol.descriptions import abort_described, describe_since
-from spark_eos.sink.protocol.driver_identity import DriverIdentity, following_identity, is_kept, taken_after
+from spark_eos.sink.protocol.driver_identity import DriverIdentity, beyond, following_identity, is_kept, taken_after
 from spark_eos.sink.protocol.retry_policy import rule_of
 
 # A running driver writes its decision within milliseconds. One that died between writing and ending is not waited for.
@@ -220,7 +220,7 @@ class DecisionLog:
         `decide_by_ms` nothing is decided, nor if `known` is given and not the newest one, nor if `verify` raises, which
         runs while the records are being sent.
         """
-        driver = driver.at_level(await asks.TransactionVersion())
+        driver = await beyond(driver, self._newest and self._newest[2], self.take_over)
         try:
             answer = await self._write(
                 decision, driver, decision.decided_at_ms, decide_by_ms=decide_by_ms, known=known, verify=verify
@@ -273,7 +273,7 @@ class DecisionLog:
 
         Raises `OutdatedError` if the revision before this one is not the newest decision.
         """
-        driver = driver.at_level(await asks.TransactionVersion())
+        driver = await beyond(driver, self._newest and self._newest[2], self.take_over)
         known = decision.rank._replace(revision=decision.revision - 1)
         answer = await self._write(decision, driver, now_ms, more=() if audit is None else (audit,), known=known)
         # Compare whole decisions: two concurrent amendments have the same rank.
@@ -295,7 +295,7 @@ class DecisionLog:
 
         Raises if the deletion was refused or not answered; the decision is then unchanged.
         """
-        driver = driver.at_level(await asks.TransactionVersion())
+        driver = await beyond(driver, self._newest and self._newest[2], self.take_over)
         self._place = place or self._place
         answer = await self._write(decision, driver, now_ms, deletes=True)
         if answer.code is not ErrorCode.NONE:
@@ -427,7 +427,7 @@ class DecisionLog:
             return list(await asks.CommittedOffsets(self._group, wait_ms=patience_ms))
         except UnstableOffsetsError:
             await self._end_dead_driver()
-        except (UnansweredError, UnreachableError) as error:
+        except OUTAGES as error:
             await asks.info(f"group {self._group}: retrying for longer: {error}")
         return list(await asks.CommittedOffsets(self._group, wait_ms=UNSTABLE_LIMIT_MS))
 

@@ -136,7 +136,7 @@ class IdentityPool:
         elif (following := _following_commit(slot, version)) is not None:
             taken = OpenTransaction(slot.transactional_id, following, version)
         else:
-            taken = self._own(timeout_ms, slot.transactional_id)
+            taken = self._own(timeout_ms, slot.last)
         self._held[taken.transactional_id] = _Slot(taken, self._micro_batch, self._monotonic())
         return taken
 
@@ -247,15 +247,16 @@ class IdentityPool:
             self._spares_for, self._spares_owned_at = wanted, now
         return self._spares.pop(0)
 
-    def _own(self, timeout_ms: int, transactional_id: str) -> OpenTransaction:
-        """Become the owner of this id, or of a fresh one."""
-        while True:
-            names = itertools.chain([transactional_id], self._fresh_names)
+    def _own(self, timeout_ms: int, last: OpenTransaction) -> OpenTransaction:
+        """Become the owner of the id of this transaction, or of a fresh one."""
+        (producer_id, _), taken = last.producer, last
+        # At the last epoch, ending a transaction changes the producer id, and recovery could not follow it. An epoch
+        # comes again if brokers have lost the newest records of the id: under the old protocol a leader takes rows for
+        # those that it has of this epoch, and acknowledges what it does not write.
+        while taken.producer.producer_epoch >= LAST_CLIENT_EPOCH or (producer_id, 0) <= taken.producer <= last.producer:
+            names = itertools.chain([taken.transactional_id], self._fresh_names)
             [taken] = self._cluster.own_some_of(names, 1, timeout_ms)
-            # At the last epoch, ending a transaction changes the producer id, and recovery could not follow it.
-            if taken.producer.producer_epoch < LAST_CLIENT_EPOCH:
-                return taken
-            transactional_id = taken.transactional_id
+        return taken
 
 
 def _next_epoch(last: ProducerIdentity) -> ProducerIdentity:

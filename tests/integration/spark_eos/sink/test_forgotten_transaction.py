@@ -16,12 +16,16 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TransactionState, coordinator_partition
 from spark_eos.admin.command import main
 from spark_eos.admin.output import ExitCode
+from spark_eos.client.inspection import describe_transactions
+from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import BrokerError, LostTransactionError, TransactionError, UnansweredError
 from spark_eos.options.sink import sink_options
 from spark_eos.runtime import REAL, Clock, ProcessState
+from spark_eos.sink.commit_report import report_of
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.factory import task_writer
 from spark_eos.sink.messages import Place, Prepared
+from spark_eos.sink.naming import driver_id
 from tests.support.both_brokers import SETTINGS
 from tests.support.clocks import AheadClock, runtime_by
 from tests.support.protocols import REPAIRER
@@ -136,6 +140,52 @@ def test_coordinator_that_lost_the_newest_records_is_an_outage_or_a_loss(query: 
     query.forget(messages[0], encode_value(earlier, 2))
     with pytest.raises(UnansweredError, match="If no broker was away, .* find-hanging --all-topics`"):
         query.commit("run1", LeapingClock(), messages)
+
+
+@pytest.fixture
+def old_query() -> Iterator[Query]:
+    """Return a query of the old protocol."""
+    settings = {"transaction.state.log.num.partitions": str(COORDINATORS)}
+    with EmbeddedBroker(brokers=2, topics={TOPIC: TASKS}, config=settings, transaction_version=1) as kafka:
+        yield Query(kafka)
+
+
+def fall_back(query: Query, name: str, epochs: int) -> None:
+    """Let the coordinator of an id forget its newest transactions."""
+    with KafkaClient(query.options.client) as client:
+        found = describe_transactions(client, [name])[name]
+    epoch = found.producer_epoch - epochs
+    image = TransactionImage(found.producer_id, epoch, 60_000, TransactionState.COMPLETE_COMMIT, frozenset(), 1, 1)
+    query.forget_id(name, encode_value(image, 1))
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_rows_of_an_epoch_that_comes_again_are_written(old_query: Query, epochs: int) -> None:
+    """The leader has rows of this epoch, and acknowledges others under their numbers without writing them."""
+    driver, report = old_query.committer(), None
+    for micro_batch in range(4):
+        message = old_query.write(micro_batch=micro_batch, row=f"row {micro_batch}", committed=report)
+        driver.commit([message], micro_batch)
+        report = report_of("run1", micro_batch, driver.committed, report)
+        if micro_batch == 2:
+            fall_back(old_query, message.transaction.transactional_id, epochs)
+    assert old_query.visible()[0] == [f"row {micro_batch}" for micro_batch in range(4)]
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_decision_of_an_epoch_that_comes_again_is_written(old_query: Query, epochs: int) -> None:
+    """The driver dies after it; the next one finds what it has decided."""
+    for micro_batch in range(3):
+        old_query.committer().commit([old_query.write(micro_batch=micro_batch)], micro_batch)
+    fall_back(old_query, driver_id(old_query.options.prefix, "q"), epochs)
+    old_query.process = ProcessState(REAL)
+    prepared = old_query.write("run2", micro_batch=3).transaction
+    log = log_of(old_query.committer("run2"))
+    driver, _ = log.take_over(), log.newest()
+    log.decide(Decision(old_query.options.prefix, "q", "run2", 3, 1, 1, int(time.time() * 1000), (prepared,)), driver)
+    old_query.process = ProcessState(REAL)
+    old_query.committer("run3").commit([old_query.task("run3", 0, 3)], 3)
+    assert old_query.visible()[0] == ["row 0"] * 4
 
 
 def test_task_whose_transaction_is_forgotten_while_it_writes_names_the_search(query: Query) -> None:
