@@ -20,7 +20,7 @@ from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.coordinator_requests import RESENT
 from spark_eos.client.error_table import Api, Verdict, classify, explained, failure
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import grouped
+from spark_eos.client.metadata import ELECTION_MS, grouped
 from spark_eos.errors import AuthorizationError, EosKafkaError, OptionError, UnansweredError
 from spark_eos.runtime import Pending
 
@@ -29,8 +29,6 @@ logger: Final = logging.getLogger(__name__)
 SEE_EVERY_ID: Final = "Grant the principal DESCRIBE on all transactional ids ('*')"
 FIRST_DURATION_VERSION: Final = 1
 _SLOW_SECONDS: Final = 0.3
-# For what can be shown in part: as long as an election takes.
-_PART_PATIENCE_MS: Final = 10_000
 FIRST_PATTERN_VERSION: Final = 2
 
 
@@ -94,7 +92,7 @@ def describe_transactions(
 
 def _deadline(client: KafkaClient, timeout_ms: float | None, in_part: bool) -> float:
     deadline = client.deadline(timeout_ms)
-    return min(deadline, client.deadline(_PART_PATIENCE_MS)) if in_part else deadline
+    return min(deadline, client.deadline(ELECTION_MS)) if in_part else deadline
 
 
 def _describe_once(

@@ -8,14 +8,7 @@ from typing import Final
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import (
-    MISSING_TOPIC_GRACE_SECONDS,
-    Doubt,
-    TopicMetadata,
-    is_other_topic,
-    problem_with,
-    topic_error,
-)
+from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, Doubt, TopicMetadata, problem_with, topic_error
 from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnreachableError
 
 # As in the Java client (metadata.max.age.ms): a broker that is no longer the leader refuses requests, which triggers a
@@ -172,7 +165,7 @@ class Leaders:
         """
         known = self._topics[name]
         topic = topic.completed(known)
-        if is_other_topic(known.topic_id, topic.topic_id) or not topic.partitions.keys() >= known.partitions.keys():
+        if known.topic_id not in (None, topic.topic_id) or not topic.partitions.keys() >= known.partitions.keys():
             before = self._claims.get(name)
             if before is None or (before.topic_id, before.partition_count) != (topic.topic_id, topic.partition_count):
                 self._claims[name] = topic

@@ -24,6 +24,8 @@ WAITED_FOR: Final = frozenset(
 )
 # Some brokers may not know a topic that was just created; one that stays unknown this long does not exist.
 MISSING_TOPIC_GRACE_SECONDS: Final = 2.0
+# How long what can be shown in part waits for the rest: an election takes no longer.
+ELECTION_MS: Final = 10_000
 # Metadata omits a topic that the principal has no right on, as if it did not exist.
 HIDDEN_TOPIC: Final = (
     "Correct the topic name or the partition number. A topic is also hidden from a principal without rights on it: "
@@ -274,6 +276,18 @@ def problem_with(topic: TopicMetadata | None, need_leaders: bool) -> ErrorCode:
     if need_leaders and any(each.leader < 0 for each in topic.partitions.values()):
         return ErrorCode.LEADER_NOT_AVAILABLE
     return ErrorCode.NONE
+
+
+def leader_of(topic: TopicMetadata | None, number: int) -> tuple[int, int]:
+    """Return the leader of a partition, or -1 and the code why none is known."""
+    partition = None if topic is None else topic.partitions.get(number)
+    if partition is not None:
+        has_leader = partition.leader >= 0
+        return (
+            partition.leader,
+            ErrorCode.NONE if has_leader else partition.error_code or ErrorCode.LEADER_NOT_AVAILABLE,
+        )
+    return -1, (ErrorCode.NONE if topic is None else topic.error_code) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def topic_error(bad: Mapping[str, ErrorCode], addresses: str) -> EosKafkaError:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import Enum
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
@@ -16,7 +17,6 @@ from kafka.protocol.consumer import (
 
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition, counted
-from spark_eos.client.absence import Word, word_of
 from spark_eos.client.kafka_client import KafkaClient, answers_to_compare
 from spark_eos.client.metadata import Doubt, TopicMetadata, grouped, is_earlier, is_other_topic
 from spark_eos.client.response_decoders import FilteredMetadataRequest
@@ -106,6 +106,32 @@ class PartitionPlace(NamedTuple):
         return known if is_earlier(self.leader_epoch, known.leader_epoch) else self._replace(topic_id=known.topic_id)
 
 
+class Word(Enum):
+    """A broker has the partition, has none of this name, has another topic of this name, or it does not say."""
+
+    HERE = "here"
+    ABSENT = "absent"
+    OTHER = "other"
+    UNSURE = "unsure"
+
+
+def word_of(answer: Mapping[str, TopicMetadata] | None, tp: TopicPartition, topic_id: UUID | None) -> Word:
+    """Return what an answer (None: there is none) says of a partition of the topic with this id, if it is known."""
+    topic = None if answer is None else answer.get(tp.topic)
+    if topic is None:
+        return Word.UNSURE
+    if is_other_topic(topic_id, topic.topic_id):
+        return Word.OTHER
+    if tp.partition in topic.partitions:
+        return Word.HERE
+    if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return Word.ABSENT
+    if topic.error_code != ErrorCode.NONE:
+        return Word.UNSURE
+    # A topic keeps its partitions as long as it exists, so the answer is old if the ids are known and the same.
+    return Word.UNSURE if None not in (topic_id, topic.topic_id) else Word.ABSENT
+
+
 class OffsetLookup:
     """The look-ups of partitions and offsets for one query, with retries when leaders move.
 
@@ -141,11 +167,14 @@ class OffsetLookup:
         def places_in(topics: Iterable[TopicMetadata]) -> dict[TopicPartition, PartitionPlace]:
             return places_of(topic for topic in topics if asked is not None or not topic.is_internal)
 
-        found = places_in(described(self._describe(asked, wanted)))
+        make = partial(FilteredMetadataRequest.of, asked, wanted)
+        answer = self._client.ask_metadata(make)
+        self._client.transport.cluster.update_metadata(answer.cluster)
+        found = places_in(described(answer.topics.values()))
         if compare and not self._has_compared:
             self._has_compared = len(self._client.brokers()) > 1
-            for answer in answers_to_compare(self._client, lambda: FilteredMetadataRequest.of(asked, wanted)):
-                found = _completed(found, places_in(answer.topics.values()))
+            for other in answers_to_compare(self._client, make):
+                found = _completed(found, places_in(other.topics.values()))
         return {tp: place.completed(self._places.get(tp)) for tp, place in found.items()}
 
     def newest_places(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionPlace]:
@@ -179,11 +208,6 @@ class OffsetLookup:
         # Topics come and go while a query runs.
         self._places = places
         self._answered_epochs = {tp: epoch for tp, epoch in self._answered_epochs.items() if tp in places}
-
-    def _describe(self, topics: Collection[str] | None, wanted: Callable[[str], bool]) -> Collection[TopicMetadata]:
-        answer = self._client.ask_metadata(lambda: FilteredMetadataRequest.of(topics, wanted))
-        self._client.transport.cluster.update_metadata(answer.cluster)
-        return answer.topics.values()
 
     def from_each_broker(self, topics: Collection[str]) -> Sequence[Mapping[str, TopicMetadata] | None]:
         """Return what each broker says of topics, by name; None for a broker that has not answered."""

@@ -15,7 +15,7 @@ from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, counted
 from spark_eos.client.error_table import code_name
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.metadata import HIDDEN_TOPIC, MISSING_TOPIC_GRACE_SECONDS, grouped
+from spark_eos.client.metadata import ELECTION_MS, HIDDEN_TOPIC, MISSING_TOPIC_GRACE_SECONDS, grouped, leader_of
 from spark_eos.client.offset_lookup import STALE_LEADER
 from spark_eos.errors import (
     AuthorizationError,
@@ -54,8 +54,6 @@ Report: TypeAlias = Callable[[int, int], None]
 
 # Larger requests would keep a broker busy for long; Kafka's own tool uses the same size.
 _MOST_AT_ONCE: Final = 500
-# How long a scan that can do without some partitions waits for their leaders: longer than an election takes.
-_LEADER_GRACE_SECONDS: Final = 10.0
 _RECENT_SECONDS: Final = 5.0
 _NO_TOPIC: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION})
 
@@ -110,7 +108,7 @@ class ProducerScan:
             wanted = [each for each in wanted if each not in self._found and not self._give_up(each, is_late)]
             if len(self._found) > known:
                 deadline, attempt = self.client.deadline(self.timeout_ms), 0
-            until = deadline if self.unreadable is None else min(deadline, began + _LEADER_GRACE_SECONDS)
+            until = deadline if self.unreadable is None else min(deadline, began + ELECTION_MS / 1_000)
             if wanted and not self.client.back_off(attempt, until):
                 for each in wanted:
                     self._fail(each)
@@ -137,16 +135,11 @@ class ProducerScan:
         recent = self.client.recent.since(topics, earliest) if attempt == 0 else None
         found = self.client.metadata(topics) if recent is None else recent
         for each in wanted:
-            topic = found.get(each.topic)
-            partition = topic.partitions.get(each.partition) if topic is not None else None
-            if partition is not None and partition.leader >= 0:
-                yield each, partition.leader
-                continue
-            code = topic.error_code if topic is not None else ErrorCode.NONE
-            if partition is not None:
-                code = partition.error_code or ErrorCode.LEADER_NOT_AVAILABLE
-            code = code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            self._trouble[each] = _Trouble(code_name(code), code)
+            leader, code = leader_of(found.get(each.topic), each.partition)
+            if leader >= 0:
+                yield each, leader
+            else:
+                self._trouble[each] = _Trouble(code_name(code), code)
 
     def _query_all(self, queues: Mapping[int, deque[tuple[TopicPartition, ...]]], total: int) -> None:
         in_flight: list[_Sent] = []

@@ -17,14 +17,7 @@ from broker_core.types import TopicPartition
 from spark_eos.client.error_table import code_name, known_code
 from spark_eos.client.inspection import FIRST_DURATION_VERSION, FIRST_PATTERN_VERSION, unused_name
 from spark_eos.client.kafka_client import KafkaClient, answers_to_compare
-from spark_eos.client.metadata import (
-    HIDDEN_TOPIC,
-    MISSING_TOPIC_GRACE_SECONDS,
-    WAITED_FOR,
-    metadata_request,
-    problem_with,
-    topics_of,
-)
+from spark_eos.client.metadata import HIDDEN_TOPIC, WAITED_FOR, Doubt, leader_of, metadata_request, topics_of
 from spark_eos.client.response_reader import asked_part
 from spark_eos.errors import (
     AuthorizationError,
@@ -40,6 +33,7 @@ _LAST_VERSION: Final = 1
 # The broker wrote nothing, and another attempt may succeed.
 _RETRIED: Final = WAITED_FOR | {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.LISTENER_NOT_FOUND,
     ErrorCode.REPLICA_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.KAFKA_STORAGE_ERROR,
@@ -57,18 +51,6 @@ _RIGHTS: Final = {
 }
 _RECENT_MS: Final = 5_000
 _CHECK_FIRST: Final = "Check with describe-producers or list before you try again"
-
-
-def _leader_of(client: KafkaClient, topic_partition: TopicPartition) -> tuple[int | None, int]:
-    """Return the leader's node id, or None and the reason that there is none."""
-    topic = client.metadata([topic_partition.topic]).get(topic_partition.topic)
-    code = problem_with(topic, need_leaders=False)
-    if topic is None or code != ErrorCode.NONE:
-        return None, code
-    partition = topic.partitions.get(topic_partition.partition)
-    if partition is None:
-        return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return (partition.leader, ErrorCode.NONE) if partition.leader >= 0 else (None, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 def _marker_request(
@@ -200,17 +182,14 @@ def write_end_marker(
     if the broker refuses.
     """
     what = f"WriteTxnMarkers for {topic_partition}"
-    deadline = client.deadline()
-    missing_until = min(deadline, client.runtime.clock.monotonic() + MISSING_TOPIC_GRACE_SECONDS)
-    attempt = 0
-    while True:
-        leader, code = _leader_of(client, topic_partition)
-        if leader is not None:
+    topic, missing, code = topic_partition.topic, Doubt(client.runtime.clock.monotonic), int(ErrorCode.NONE)
+    for _ in client.attempts(client.deadline()):
+        leader, code = leader_of(client.metadata([topic]).get(topic), topic_partition.partition)
+        if leader >= 0:
             request = _marker_request(topic_partition, producer_id, producer_epoch, coordinator_epoch, commit)
             code = _send_marker(client, leader, request, topic_partition, what)
         if code == ErrorCode.NONE:
             return
-        until = missing_until if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else deadline
-        if code not in _RETRIED or not client.back_off(attempt, until):
-            raise _marker_error(code, what)
-        attempt += 1
+        if code not in _RETRIED or (code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not missing.lasts()):
+            break
+    raise _marker_error(code, what)

@@ -289,8 +289,7 @@ class KafkaCluster(ClusterReads):
 
     def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
         for answer in self.client.topics_by_broker(topics).values():
-            described = {name: each for name, each in (answer or {}).items() if each.error_code == ErrorCode.NONE}
-            self.client.recent.note(described, self.client.runtime.clock.monotonic())
+            self.client.recent.note(answer or {}, self.client.runtime.clock.monotonic())
         # A topic keeps its partitions, so the response is completed by those.
         found = self.client.require_topics(topics, need_leaders=False)
         return {name: topic.partition_count for name, topic in found.items()}

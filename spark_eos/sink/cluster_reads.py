@@ -28,7 +28,6 @@ from spark_eos.sink.protocol.answers import BatchTrace, CommittedView, KeyedReco
 
 logger = logging.getLogger(__name__)
 
-_ELECTION_MS: Final = 10_000
 # If nothing is visible yet, the response shows that and need not be delayed.
 _LOOK: Final = FetchLimits(max_bytes=8 << 20, partition_max_bytes=1 << 16, max_wait_ms=1)
 # A record's fields before its key, and the key of a decision: prefixes have up to 200 bytes, names may be long.
@@ -115,7 +114,7 @@ class ClusterReads:
         self, places: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, Sequence[ActiveProducer]] | None:
         try:
-            return ProducerScan(self.client, timeout_ms=_ELECTION_MS).run(places)
+            return ProducerScan(self.client, timeout_ms=metadata.ELECTION_MS).run(places)
         except UnsupportedError as error:
             logger.info("whether partitions with new leaders have lost records is unknown: %s", error)
             return None

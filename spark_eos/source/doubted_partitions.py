@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker_core.types import TopicPartition
-from spark_eos.client.absence import Word, word_of
 from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS
-from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace, described, places_of
+from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace, Word, described, places_of, word_of
 from spark_eos.errors import OptionError
 from spark_eos.options.positions import Assign, Subscribe, SubscribePattern, Subscription
 from spark_eos.options.source import SourceOptions

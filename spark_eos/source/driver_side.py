@@ -12,7 +12,7 @@ from spark_eos import failpoints
 from spark_eos.client.group_offsets import OffsetAndMetadata, commit_offsets
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import LogPoint, OffsetLookup
-from spark_eos.errors import EosKafkaError, OptionError, UnansweredError, UnreachableError
+from spark_eos.errors import OUTAGES, EosKafkaError, OptionError
 from spark_eos.metrics import SOURCE_METRICS
 from spark_eos.metrics_export.sender import check_exportable, publish
 from spark_eos.metrics_export.store import offsets_digest
@@ -91,7 +91,7 @@ class Outages:
         while True:
             try:
                 answer = work()
-            except (UnansweredError, UnreachableError) as error:
+            except OUTAGES as error:
                 waited = self._clock.monotonic() - began
                 if not self._has_answered or waited >= self._timeout_seconds:
                     # The query stops; what it asks until then is not waited for again.
@@ -244,7 +244,7 @@ class DriverSide:
             self._group_commits.commit({tp: offset for tp, offset in known.items() if tp in self.planner.places})
         available = self._there if self._target is None else self._within_target(known)
         with SOURCE_METRICS.subject(**self._labels):
-            self.planner.report_doubts(start, self._target or ())
+            self.planner.doubts.report(start, self.planner.verdict, self._target or ())
             found = self._rewritten.check(known, self.planner.places, self.planner.ends, start)
         cut = {tp: offset for tp, offset in found.items() if tp in available}
         # The end of a cut log may have been raised to what was read. One before the cut waits for a transaction whose

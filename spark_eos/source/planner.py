@@ -53,7 +53,7 @@ class Planner:
         self._max_age_seconds = options.metadata_max_age_ms / 1_000
         self._good_until = self._listed_until = -math.inf
         self._matching: list[str] = []
-        self._doubts = DoubtedPartitions(lookup, options)
+        self.doubts = DoubtedPartitions(lookup, options)
         self._refusal: EosKafkaError | None = None
         self.verdict = JudgedPartitions()
         self.places: dict[TopicPartition, PartitionPlace] = {}
@@ -221,7 +221,7 @@ class Planner:
     def _latest(self, known: SourceOffset, at_least: Mapping[TopicPartition, int]) -> OffsetMap:
         """Request the ends; a broker can return older offsets than last time (KAFKA-7703)."""
         places = self.partitions()
-        self.verdict = verdict = self._doubts.judge(known, places)
+        self.verdict = verdict = self.doubts.judge(known, places)
         self.places = {tp: place for tp, place in places.items() if tp not in verdict.kept} | verdict.found
         still = self.still_there(known)
         seen = still | {tp: max(offset, still.get(tp, offset)) for tp, offset in at_least.items()}
@@ -245,10 +245,6 @@ class Planner:
         added = latest.keys() - seen.keys()
         latest = self.not_behind(latest, seen | self.earliest(added) if added else seen)
         return {tp: offset for tp, offset in still.items() if tp not in verdict.dropped} | latest
-
-    def report_doubts(self, known: SourceOffset, fixed: Collection[TopicPartition] = ()) -> None:
-        """Report what the last answers say is lost of the known partitions; see `DoubtedPartitions.report`."""
-        self._doubts.report(known, self.verdict, fixed)
 
     def still_there(self, known: SourceOffset) -> OffsetMap:
         """Return the known offsets, without topics that were deleted and created again."""
@@ -282,7 +278,7 @@ class Planner:
         deleted = start.keys() - end.keys()
         left_out = {tp for tp in deleted if not includes(self._options.subscription, tp)}
         if left_out:
-            self._doubts.report_not_subscribed(start, left_out)
+            self.doubts.report_not_subscribed(start, left_out)
         if deleted - left_out:
             self._losses.report(DataLoss.PARTITIONS_DELETED, ", ".join(map(str, sorted(deleted - left_out))))
         begins = {tp: offset for tp, offset in start.items() if tp in end} | self._added(end.keys() - start.keys())

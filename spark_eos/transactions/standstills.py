@@ -6,17 +6,16 @@ transaction, and only the others are searched for their producers.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import ELECTION_MS
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace, places_of
 from spark_eos.options.positions import LATEST
 from spark_eos.transactions.findings import HangingFinding, open_now
 
 Ends: TypeAlias = Mapping[TopicPartition, int | None]
-# As long as an election takes.
-_PATIENCE_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ def ends(
     led = [place for place in wanted if place in places and places[place].leader_id >= 0]
     if not led:
         return {}, {}
-    lookup, patience_ms = OffsetLookup(client, places), min(_PATIENCE_MS, client.options.api_timeout_ms)
+    lookup, patience_ms = OffsetLookup(client, places), min(ELECTION_MS, client.options.api_timeout_ms)
     high = lookup.offsets(dict.fromkeys(led, LATEST), IsolationLevel.READ_UNCOMMITTED, patience_ms)
     stable = lookup.offsets(dict.fromkeys(high, LATEST), IsolationLevel.READ_COMMITTED, patience_ms)
     return stable, high

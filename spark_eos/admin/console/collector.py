@@ -247,9 +247,7 @@ class Collector:
             self._next.scanned_at_ms = now_ms(self._clock)
             self._due["full scan"] = self._clock.monotonic() + min(took * _SCAN_REST, _LONGEST_SCAN_REST_SECONDS)
         if silent := [each for each in wanted if self._next.places[each].leader_id >= 0 and each not in high]:
-            raise UnansweredError(
-                f"No leader has answered for {counted(len(silent), 'partition')}, among them {silent[0]}"
-            )
+            raise UnansweredError(f"No leader answers for {counted(len(silent), 'partition')}, {silent[0]} among them")
 
     def _describe_partitions(self) -> None:
         waiting = sorted(self._standstills.known.values(), key=lambda each: each.since_ms)[:_MOST_WAITING_PARTITIONS]

@@ -27,14 +27,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import MISSING_TOPIC_GRACE_SECONDS, TopicMetadata
 from spark_eos.client.needed_apis import check_sink_apis
 from spark_eos.client.transactions import init_producer_id
-from spark_eos.errors import (
-    AuthorizationError,
-    EosKafkaError,
-    OptionError,
-    UnansweredError,
-    UnreachableError,
-    UnsupportedError,
-)
+from spark_eos.errors import OUTAGES, AuthorizationError, EosKafkaError, OptionError, UnsupportedError
 from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, LONGEST_DEFAULT_TIMEOUT_MS, SinkOptions
 from spark_eos.runtime import ProcessState, Runtime
 from spark_eos.sink.driver.broker_capabilities import TIMEOUT_LIMIT, VERIFICATION, BrokerCapabilities
@@ -111,7 +104,7 @@ def _look(client: KafkaClient, options: SinkOptions, checked: _Checked) -> None:
         checked.next_look = client.runtime.clock.monotonic() + _LOOKS_EVERY_SECONDS
     except ReplacedClusterError:
         raise
-    except (UnansweredError, UnreachableError) as error:
+    except OUTAGES as error:
         logger.info("the cluster checks are skipped for now: %s", error)
         checked.next_look = client.runtime.clock.monotonic() + _LOOK_AGAIN_SECONDS
 
@@ -126,7 +119,7 @@ def _describe_topic(client: KafkaClient, topic: str, began: float) -> TopicMetad
         )
     except ReplacedClusterError:
         raise
-    except (UnansweredError, UnreachableError) as error:
+    except OUTAGES as error:
         logger.info("the partitions of topic %s are not counted again: %s", topic, error)
         return None
     return found[topic]

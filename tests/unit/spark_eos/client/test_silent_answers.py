@@ -8,14 +8,15 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from kafka.protocol.admin import ListTransactionsRequest
+from kafka.protocol.admin import DescribeTransactionsRequest, DescribeTransactionsResponse, ListTransactionsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorRequest, MetadataResponse
 
-from broker_core.types import TopicPartition
+from broker_core.errors import ErrorCode
+from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from spark_eos.client.broker_client import _check_metadata
 from spark_eos.client.coordinator_cache import CoordinatorType
-from spark_eos.client.inspection import list_by_broker
+from spark_eos.client.inspection import describe_transactions, list_by_broker
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import topics_of
 from spark_eos.client.needed_apis import _newest
@@ -25,6 +26,7 @@ from spark_eos.client.transaction_admin import sees_every_topic
 from spark_eos.errors import UnansweredError, UnreachableError
 from spark_eos.options.client import ClientOptions
 from spark_eos.runtime import REAL
+from spark_eos.transactions.judge import offline_coordinators
 from spark_eos.transactions.standstills import ends
 from tests.support.clocks import StandingClock, runtime_by
 
@@ -67,6 +69,10 @@ def test_topic_that_all_answers_leave_out_is_not_said_to_be_missing() -> None:
 
 def test_topic_that_all_answers_leave_out_does_not_show_that_all_may_be_seen() -> None:
     assert not sees_every_topic(OfSilentBrokers(ClientOptions(("fake:1",)), REAL))
+
+
+AWAY, UNKNOWN_ID = ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class SomeSilent:
@@ -117,9 +123,15 @@ class SomeSilent:
         if pending is None:
             raise UnansweredError(f"{described} timed out")
         if isinstance(pending, FindCoordinatorRequest):
-            keys = pending.coordinator_keys
-            found = [SimpleNamespace(key=each, node_id=2, host="b", port=2, error_code=0) for each in keys]
+            found = [
+                SimpleNamespace(key=each, node_id=2, host="b", port=2, error_code=AWAY if each == "away" else 0)
+                for each in pending.coordinator_keys
+            ]
             return SimpleNamespace(coordinators=found)
+        if isinstance(pending, DescribeTransactionsRequest):
+            form = DescribeTransactionsResponse.TransactionState
+            states = [form(transactional_id=each, error_code=UNKNOWN_ID) for each in pending.transactional_ids]
+            return SimpleNamespace(transaction_states=states)
         if isinstance(pending, ListTransactionsRequest):
             return SimpleNamespace(error_code=0, unknown_state_filters=[], transaction_states=[])
         if isinstance(pending, ListOffsetsRequest):
@@ -140,6 +152,8 @@ def _led_by(brokers: Sequence[Any], name: str) -> Any:
         )
         for each in brokers
     ]  # fmt: skip
+    if name == TRANSACTION_STATE_TOPIC:
+        return form(error_code=UNKNOWN_TOPIC, name=name, topic_id=UUID(int=0), is_internal=True, partitions=[])
     return form(error_code=0, name=name, topic_id=UUID(int=1), is_internal=False, partitions=found)
 
 
@@ -196,3 +210,18 @@ def test_silent_leader_hides_the_ends_of_its_own_partitions_alone() -> None:
     places = places_of(client.metadata(["t"]).values())
     assert ends(client, places, places) == ({TopicPartition("t", 1): 7, TopicPartition("t", 2): 7},) * 2
     assert transport.clock.monotonic() <= 21
+
+
+def test_id_without_a_coordinator_delays_no_other_and_is_named() -> None:
+    client, transport = client_of_some_silent()
+    unanswered: dict[str, str] = {}
+    assert describe_transactions(client, ["away", "id"], unanswered=unanswered).keys() == {"id"}
+    assert unanswered.keys() == {"away"} and transport.clock.monotonic() <= 10
+    with pytest.raises(UnansweredError, match="'away' could not be described in time.*COORDINATOR_NOT_AVAILABLE"):
+        describe_transactions(client, ["id", "away"], timeout_ms=2_000)
+
+
+def test_topic_of_coordinators_that_no_broker_has_is_not_waited_for() -> None:
+    client, transport = client_of_some_silent()
+    assert offline_coordinators(client) == set()
+    assert transport.clock.monotonic() == 0
