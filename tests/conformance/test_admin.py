@@ -88,14 +88,6 @@ def test_validate_only_creates_no_topic(kafka: Kafka):
     assert name not in client.list_topics(timeout=DEADLINE_S).topics
 
 
-def test_missing_topic_cannot_be_deleted(kafka: Kafka):
-    client = admin(kafka)
-    name = unique("topic")
-    with pytest.raises(KafkaException) as refused:
-        client.delete_topics([name])[name].result(DEADLINE_S)
-    assert code_of(refused) == KafkaError.UNKNOWN_TOPIC_OR_PART
-
-
 def test_partitions_can_be_added_but_not_removed(kafka: Kafka):
     client = admin(kafka)
     topic = make_topic(kafka)

@@ -1,10 +1,9 @@
 """The control port's routes for faults and throttling."""
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 
 from tests.support.broker_core.control_client import controlled, refused
 
@@ -34,43 +33,6 @@ def in_transaction(control, name):
     found.begin_transaction()
     found.produce("in", name.encode(), partition=0)
     return found
-
-
-def test_lost_answer_of_a_commit(control):
-    client, kafka = control
-    writer = in_transaction(control, "lost")
-    fault = client.post(
-        "fault", api="EndTxn", transactional_id="lost", when="after_apply", action={"type": "Disconnect"}, times=1
-    )
-    writer.commit_transaction(TIMEOUT)
-    assert client.get("wait_for_hits", id=fault["id"])["hits"] == 1
-    kafka.wait_for(lambda: kafka.transaction("lost").state == "CompleteCommit", timeout=TIMEOUT)
-    values = [each["value"] for each in client.get("records", topic="in", isolation="read_committed")["records"]]
-    assert values.count("lost") == 1
-
-
-def test_error_is_answered(control):
-    client, _ = control
-    fault = client.post("fault", api="InitProducerId", action={"type": "Error", "code": "INVALID_PRODUCER_EPOCH"})
-    with pytest.raises(KafkaException):
-        producer(control, **{"transactional.id": "refused"}).init_transactions(TIMEOUT)
-    assert client.get("faults")["faults"][0]["hits"] >= 1
-    client.post("remove_fault", id=fault["id"])
-    producer(control, **{"transactional.id": "refused"}).init_transactions(TIMEOUT)
-
-
-def test_delay_and_drop_apply_to_the_requests_that_match(control):
-    client, _ = control
-    delayed = client.post("fault", api="Produce", client_id="slow", action={"type": "Delay", "seconds": 0.05}, nth=2)
-    dropped = client.post("fault", api="Produce", client_id="lossy", action={"type": "Drop"}, times=1)
-    for name, settings in (("slow", {}), ("lossy", {"request.timeout.ms": 500, "socket.timeout.ms": 1000})):
-        writer = producer(control, **{"client.id": name, **settings})
-        for _ in range(2):
-            writer.produce("in", name.encode(), partition=1)
-            assert writer.flush(TIMEOUT) == 0
-    found = {each["id"]: (each["hits"], each["matched"]) for each in client.get("faults")["faults"]}
-    assert found[delayed["id"]] == (1, 2)
-    assert found[dropped["id"]][0] == 1
 
 
 def test_held_request_is_released(control):
@@ -149,25 +111,3 @@ def test_fault_that_cannot_be_is_refused_with_a_remedy(control, fields, words):
 def test_typo_in_a_field_has_a_suggestion(control):
     refused(control.client.call("fault", action={"type": "Drop"}, transactionalId="t"), 400, "transactionalId",
             "Did you mean transactional_id?")  # fmt: skip
-
-
-def test_faults_that_are_injected_and_removed_at_once_are_all_there(control):
-    client, kafka = control
-    count = 40
-    barrier = threading.Barrier(8)
-
-    def inject(number):
-        if number < 8:
-            barrier.wait(TIMEOUT)
-        kept = client.post("fault", api="Heartbeat", action={"type": "Drop"}, group=f"kept {number}")
-        gone = client.post("fault", api="Heartbeat", action={"type": "Drop"}, group=f"gone {number}")
-        client.post("remove_fault", id=gone["id"])
-        return kept["id"]
-
-    with ThreadPoolExecutor(8) as pool:
-        ids = list(pool.map(inject, range(count)))
-    assert len(set(ids)) == count
-    injector = kafka._server.fault_injector
-    assert len(injector.faults) == count
-    client.post("reset")
-    assert injector.faults == ()

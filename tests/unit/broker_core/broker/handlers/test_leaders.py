@@ -57,16 +57,6 @@ def reassign(client, replicas, topic="t", **options):
     return part.error_code, part.error_message
 
 
-def test_preferred_leader_that_is_offline_is_not_available(cluster, client):
-    cluster.controller.broker_left(2)
-    assert elect(client, 0) == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-    assert elect(client, 1) == ErrorCode.ELECTION_NOT_NEEDED
-    assert cluster.metadata.running_ids == (1, 3)
-    cluster.controller.broker_joined(2, Address("test", 9001))
-    assert cluster.metadata.running_ids == (1, 2, 3)
-    assert (leader(cluster), elect(client, 0)) == (2, ErrorCode.ELECTION_NOT_NEEDED)
-
-
 def test_election_of_all_reports_partitions_without_their_preferred_leader(cluster, client):
     def unelected():
         answer = client.ask(m.ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=1000), 2)
@@ -160,40 +150,6 @@ def test_leader_from_outside_takes_the_place_of_the_old_one_among_the_replicas(c
     assert cluster.metadata.leadership(TopicPartition("two", 0)) == Leadership(3, 1, (3, 2))
 
 
-def test_reassignment_keeps_a_leader_that_is_among_the_replicas(cluster, client):
-    assert reassign(client, [3, 2, 1]) == (ErrorCode.NONE, None)
-    assert cluster.metadata.leadership(PARTITION) == Leadership(2, 0, (3, 2, 1))
-    assert reassign(client, [3, 2]) == (ErrorCode.NONE, None)
-    assert cluster.metadata.leadership(PARTITION) == Leadership(2, 1, (3, 2))
-    assert listed(client) == []
-
-
-def test_reassignment_moves_the_leader_to_the_first_replica_that_runs(cluster, client):
-    assert reassign(client, [3, 1]) == (ErrorCode.NONE, None)
-    assert cluster.metadata.leadership(PARTITION) == Leadership(3, 1, (3, 1))
-
-
-def test_reassignment_waits_for_replicas_that_do_not_run(cluster, client):
-    cluster.controller.create_topic("two", 1, replicas=[[2, 1]])
-    two = TopicPartition("two", 0)
-    cluster.controller.broker_left(3)
-    assert reassign(client, [3, 1], "two") == (ErrorCode.NONE, None)
-    assert listed(client) == listed(client, two=[0, 7]) == [("two", 0, [3, 1, 2], [3], [2])]
-    assert listed(client, t=[0]) == listed(client, two=[1]) == listed(client, missing=[0]) == []
-    assert cluster.metadata.leadership(two) == Leadership(2, 0, (3, 1, 2), (3,), (2,))
-    cluster.controller.broker_joined(3, Address("test", 9002))
-    assert (cluster.metadata.leadership(two), listed(client)) == (Leadership(3, 1, (3, 1)), [])
-
-
-def test_reassignment_that_waits_can_be_cancelled(cluster, client):
-    cluster.controller.create_topic("two", 1, replicas=[[2, 1]])
-    cluster.controller.broker_left(3)
-    assert reassign(client, [3, 1], "two") == (ErrorCode.NONE, None)
-    assert reassign(client, None, "two") == (ErrorCode.NONE, None)
-    assert cluster.metadata.leadership(TopicPartition("two", 0)) == Leadership(2, 1, (1, 2))
-    assert reassign(client, None, "two")[0] == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-
-
 def test_partition_without_a_leader_is_reassigned_when_it_has_one_again(cluster, client):
     cluster.controller.create_topic("one", 1, replicas=[[2]])
     cluster.controller.broker_left(2)
@@ -202,14 +158,6 @@ def test_partition_without_a_leader_is_reassigned_when_it_has_one_again(cluster,
     assert cluster.metadata.leadership(TopicPartition("one", 0)).leader == NO_LEADER
     cluster.controller.broker_joined(2, Address("test", 9001))
     assert cluster.metadata.leadership(TopicPartition("one", 0)).replicas == (1,)
-
-
-def test_reassignment_that_changes_the_replication_factor_can_be_refused(cluster, client):
-    assert reassign(client, [3, 1], allow_replication_factor_change=False) == (
-        ErrorCode.INVALID_REPLICATION_FACTOR,
-        "The replication factor is changed from 3 to 2",
-    )
-    assert leader(cluster) == 2
 
 
 def test_quorum_is_led_by_the_lowest_broker_that_runs(cluster, client):

@@ -6,7 +6,6 @@ from broker_core.coordinator.groups.classic.requests import LeavingMember
 from broker_core.coordinator.groups.consumer.states import MemberState
 from broker_core.coordinator.timers import TimerKey, TimerKind
 from broker_core.errors import ErrorCode
-from broker_core.types import TopicPartition
 from tests.support.broker_core.consumer_group_world import (
     LEAVE,
     LEAVE_FOR_A_WHILE,
@@ -30,17 +29,6 @@ def test_heartbeats_that_change_nothing_write_nothing(world: ConsumerWorld):
     for _ in range(3):
         world.beat("a", epoch)
     assert len(world.journal.partitions[0]) == written
-
-
-def test_member_has_its_rebalance_timeout_to_revoke_partitions(world: ConsumerWorld):
-    epoch = world.enter("a", rebalance_timeout_ms=1000).member_epoch
-    waiting = world.enter("b").member_epoch
-    assert world.named(world.beat("a", epoch, owned=ALL)) == {("t", 0), ("t", 1)}
-    world.pass_ms(999)
-    assert world.beat("a", epoch, owned=ALL).error is NONE
-    world.pass_ms(1)
-    assert world.beat("a", epoch, owned=ALL).error is ErrorCode.UNKNOWN_MEMBER_ID
-    assert world.named(world.beat("b", waiting)) == ALL
 
 
 def test_new_coordinator_resumes_the_state_of_the_old_one(world: ConsumerWorld):
@@ -191,32 +179,6 @@ def test_leave_group_request_accepts_members_and_instances(world: ConsumerWorld)
     assert not world.consumers.members
 
 
-def test_empty_classic_group_becomes_a_consumer_group(world: ConsumerWorld):
-    member = world.join().now.member_id
-    world.sync(member, 1, assignments={member: b"x"})
-    world.commit(7, T0, generation_id=1, member_id=member)
-    assert world.enter("a").error is ErrorCode.GROUP_ID_NOT_FOUND
-    world.leave(LeavingMember(member))
-    epoch = world.enter("a").member_epoch
-    world.fail_over()
-    assert world.fetch(T0) == 7
-    assert GROUP not in world.shard().groups
-    assert GROUP not in world.shard().recorded
-    assert world.beat("a", epoch).error is NONE
-
-
-def test_empty_consumer_group_becomes_a_classic_group(world: ConsumerWorld):
-    world.commit(7, T0)
-    world.enter("a", regex="u")
-    world.beat("a", LEAVE)
-    member = world.join().now.member_id
-    world.sync(member, 1, assignments={member: b"x"})
-    world.fail_over()
-    assert not world.shard().consumer_groups
-    assert world.fetch(T0) == 7
-    assert world.heartbeat(member, 1) is NONE
-
-
 def test_group_that_cannot_be_converted_to_classic_is_unchanged(world: ConsumerWorld):
     world.enter("a")
     world.beat("a", LEAVE)
@@ -252,26 +214,6 @@ def test_unread_offsets_expire_followed_by_the_empty_group():
     assert not world.shard().consumer_groups
     world.fail_over()
     assert not world.shard().consumer_groups
-
-
-def test_commit_with_an_older_epoch_is_accepted_for_kept_partitions(world: ConsumerWorld):
-    epoch = world.enter("a").member_epoch
-    world.enter("b")
-    world.settle_members(a=epoch, b=epoch + 1)
-    fields = {"generation_id": epoch, "knows_member_epochs": True}
-    assert world.commit(1, T0, member_id="a", **fields) is NONE
-    # In the older epoch another member had this partition.
-    given = TopicPartition("t", 2)
-    assert world.commit(1, given, member_id="b", **fields) is ErrorCode.STALE_MEMBER_EPOCH
-    assert world.commit(1, given, member_id="b", **fields | {"generation_id": epoch + 1}) is NONE
-    assert world.commit(1, given, member_id="a", **fields) is ErrorCode.STALE_MEMBER_EPOCH
-
-
-def test_empty_group_has_no_assignment(world: ConsumerWorld):
-    epoch = world.enter("a").member_epoch
-    world.beat("a", LEAVE)
-    described = world.coordinator.describe_consumer_group(GROUP)
-    assert (described.state, described.epoch, described.target_epoch) == ("Empty", epoch + 1, epoch + 1)
 
 
 def test_each_revocation_has_its_own_timeout(world: ConsumerWorld):
