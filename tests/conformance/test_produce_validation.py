@@ -179,72 +179,46 @@ HEADERS = [
     Case("a producer without sequence", batch(1, producer_id=901, producer_epoch=0), INVALID_RECORD),
     Case("an epoch below none", batch(1, producer_id=903, producer_epoch=-5, base_sequence=0), INVALID_PRODUCER_EPOCH),
 ]
+
+
+def stamped(*records: bytes, codec: Compression, **fields: int) -> bytes:
+    """Build a batch whose timestamps are said to be the broker's."""
+    return sealed(put(22, ">b", 8 | codec, of(*records, codec=codec, **fields)))
+
+
+BEHIND, FUTURE, PAST, WITHOUT_KEY = R2 + b"x", record(1, FAR_MS), record(1, -FAR_MS), record(0, key=None)
+FORMS: dict[str, tuple[Any, ...]] = {
+    "bytes behind the records": (of, (R0, R1, BEHIND), {}, INVALID_RECORD),
+    "more records than counted": (of, (R0, R1, R2), {"count": 2}, INVALID_RECORD),
+    "fewer records than counted": (of, (R0, R1, R2), {"count": 4}, INVALID_RECORD),
+    "a negative length": (of, (R0, record(1, size=-3), R2), {}, INVALID_RECORD),
+    "a key behind the end": (of, (R0, record(1, key_size=90), R2), {}, INVALID_RECORD),
+    "a negative header count": (of, (record(0, headers=b"\1"), R1), {}, INVALID_RECORD),
+    "too many headers": (of, (record(0, headers=varint(99)), R1), {}, INVALID_RECORD),
+    "a header without a name": (of, (record(0, headers=b"\2\1\1"),), {}, INVALID_RECORD),
+    "an offset of six bytes": (of, (R0, record(1, offset=b"\x82\x80\x80\x80\x80\0")), {}, INVALID_RECORD),
+    "records without keys": (
+        *(of, (R0, record(1, key=None), record(2, key=None)), {}),
+        *(INVALID_RECORD, (1, 2), COMPACTED),
+    ),
+    "the future": (of, (R0, FUTURE, R2), {}, INVALID_TIMESTAMP, (1,)),
+    "the past": (of, (R0, PAST, record(2, -FAR_MS)), {}, INVALID_TIMESTAMP, (1, 2), NARROW),
+    "no key and the future": (of, (WITHOUT_KEY, FUTURE, R2), {}, INVALID_TIMESTAMP, (0, 1), COMPACTED),
+    "stamped by the client, unused": (stamped, (R0, R1), {}, INVALID_TIMESTAMP, (0, 1), STAMPED),
+    "stamped by the client without a stamp": (stamped, (R0, R1), {"max_ms": -1}, INVALID_TIMESTAMP, (0, 1)),
+    "stamped by the client with the future": (
+        *(stamped, (R0, R1), {"max_ms": BASE_MS + FAR_MS}),
+        *(INVALID_TIMESTAMP, (0, 1)),
+    ),
+    "no key and stamped by the client": (
+        *(stamped, (WITHOUT_KEY, R1), {}),
+        *(INVALID_TIMESTAMP, (0, 1), STAMPED | COMPACTED),
+    ),
+}
 RECORDS = [
-    case
+    Case(f"{name}, {codec.name}", build(*records, codec=codec, **fields), *expected)
     for codec in (Compression.NONE, GZIP)
-    for case in (
-        Case(f"bytes behind the records, {codec.name}", of(R0, R1, R2 + b"x", codec=codec), INVALID_RECORD),
-        Case(f"more records than counted, {codec.name}", of(R0, R1, R2, count=2, codec=codec), INVALID_RECORD),
-        Case(f"fewer records than counted, {codec.name}", of(R0, R1, R2, count=4, codec=codec), INVALID_RECORD),
-        Case(f"a negative length, {codec.name}", of(R0, record(1, size=-3), R2, codec=codec), INVALID_RECORD),
-        Case(f"a key behind the end, {codec.name}", of(R0, record(1, key_size=90), R2, codec=codec), INVALID_RECORD),
-        Case(f"a negative header count, {codec.name}", of(record(0, headers=b"\1"), R1, codec=codec), INVALID_RECORD),
-        Case(f"too many headers, {codec.name}", of(record(0, headers=varint(99)), R1, codec=codec), INVALID_RECORD),
-        Case(f"a header without a name, {codec.name}", of(record(0, headers=b"\2\1\1"), codec=codec), INVALID_RECORD),
-        Case(
-            f"an offset of six bytes, {codec.name}",
-            of(R0, record(1, offset=b"\x82\x80\x80\x80\x80\0"), codec=codec),
-            INVALID_RECORD,
-        ),
-        Case(
-            f"records without keys, {codec.name}",
-            of(R0, record(1, key=None), record(2, key=None), codec=codec),
-            INVALID_RECORD,
-            (1, 2),
-            COMPACTED,
-        ),
-        Case(f"the future, {codec.name}", of(R0, record(1, FAR_MS), R2, codec=codec), INVALID_TIMESTAMP, (1,)),
-        Case(
-            f"the past, {codec.name}",
-            of(R0, record(1, -FAR_MS), record(2, -FAR_MS), codec=codec),
-            INVALID_TIMESTAMP,
-            (1, 2),
-            NARROW,
-        ),
-        Case(
-            f"no key and the future, {codec.name}",
-            of(record(0, key=None), record(1, FAR_MS), R2, codec=codec),
-            INVALID_TIMESTAMP,
-            (0, 1),
-            COMPACTED,
-        ),
-        Case(
-            f"stamped by the client, unused, {codec.name}",
-            sealed(put(22, ">b", 8 | codec, of(R0, R1, codec=codec))),
-            INVALID_TIMESTAMP,
-            (0, 1),
-            STAMPED,
-        ),
-        Case(
-            f"stamped by the client without a stamp, {codec.name}",
-            sealed(put(22, ">b", 8 | codec, of(R0, R1, codec=codec, max_ms=-1))),
-            INVALID_TIMESTAMP,
-            (0, 1),
-        ),
-        Case(
-            f"stamped by the client with the future, {codec.name}",
-            sealed(put(22, ">b", 8 | codec, of(R0, R1, codec=codec, max_ms=BASE_MS + FAR_MS))),
-            INVALID_TIMESTAMP,
-            (0, 1),
-        ),
-        Case(
-            f"no key and stamped by the client, {codec.name}",
-            sealed(put(22, ">b", 8 | codec, of(record(0, key=None), R1, codec=codec))),
-            INVALID_TIMESTAMP,
-            (0, 1),
-            STAMPED | COMPACTED,
-        ),
-    )
+    for name, (build, records, fields, *expected) in FORMS.items()
 ]
 
 
@@ -291,11 +265,7 @@ TAKEN = [
             Taken(
                 f"a timestamp far too high, {codec.name}", of(R0, R1, R2, codec=codec, max_ms=BASE_MS + FAR_MS), codec
             ),
-            Taken(
-                f"stamped by the client, {codec.name}",
-                sealed(put(22, ">b", 8 | codec, of(R0, R1, R2, codec=codec))),
-                codec,
-            ),
+            Taken(f"stamped by the client, {codec.name}", stamped(R0, R1, R2, codec=codec), codec),
         )
     ],
 ]
