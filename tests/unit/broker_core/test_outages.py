@@ -12,7 +12,6 @@ from tests.support.broker_core.moves_world import (
     MovesWorld,
     complete,
     ends,
-    finish_one_more,
     open_world,
     prepared,
     protocols,
@@ -138,36 +137,6 @@ def test_marker_for_offsets_waits_for_the_group_coordinator(protocol: int, commi
     pass_ms(world, 100)
     assert world.committed() == (E.NONE, 7 if commit else -1)
     assert world.state() == complete(commit)
-
-
-@protocols
-@ends
-def test_returning_coordinator_completes_prepared_transactions(protocol: int, commit: bool, world: MovesWorld) -> None:
-    world.write()
-    data_owner = take_away(world, P0)
-    assert world.end(commit=commit)[0] is E.NONE
-    owner = take_away(world, world.state_partition)
-    give_back(world, P0, data_owner)
-    pass_ms(world, 60_000)
-    assert not world.outcome(P0)[0], "no coordinator is there to send the marker"
-    give_back(world, world.state_partition, owner)
-    assert world.state() == complete(commit)
-    assert [world.outcome(one) for one in PARTITIONS] == [(True, 0 if commit else 1)] * 2
-    # The coordinator epoch grows twice: with the outage and with the election.
-    assert world.coordinator_epochs(P0) == [2]
-
-
-@protocols
-def test_transaction_times_out_when_its_coordinator_returns(protocol: int, world: MovesWorld) -> None:
-    world.write()
-    owner = take_away(world, world.state_partition)
-    pass_ms(world, 90_000)
-    assert not world.outcome(P0)[0]
-    give_back(world, world.state_partition, owner)
-    pass_ms(world, 11_000)
-    assert world.state() == "CompleteAbort"
-    assert world.init() is E.NONE
-    finish_one_more(world, aborted_before=1)
 
 
 def test_move_ends_an_outage_whose_own_end_then_has_no_effect() -> None:

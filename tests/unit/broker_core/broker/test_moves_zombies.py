@@ -4,7 +4,14 @@ import pytest
 
 from broker_core.broker.marker_writer import append_marker
 from broker_core.errors import ErrorCode
-from tests.support.broker_core.moves_world import PARTITIONS, V2, MovesWorld, holding_markers, open_world, protocols
+from tests.support.broker_core.moves_world import (
+    PARTITIONS,
+    MovesWorld,
+    finish_one_more,
+    holding_markers,
+    open_world,
+    protocols,
+)
 
 E = ErrorCode
 P0, P1 = PARTITIONS
@@ -61,12 +68,21 @@ def test_markers_of_a_zombie_coordinator_are_refused_after_those_of_the_new_one(
     assert world.state() == "CompleteCommit"
 
 
-def test_late_election_does_not_reclaim_the_partition(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = open_world(V2)
-    world.write()
-    old, new = world.move(world.state_partition)
-    # The election of an earlier leader epoch arrives after the old coordinator has resigned.
-    number = world.state_partition.partition
-    world.cluster.brokers[old].transactions.become_leader(number, 0, world.cluster.now_ms)
-    assert world.end(commit=True, broker=old)[0] is E.NOT_COORDINATOR
-    assert world.end(commit=True, broker=new)[0] is E.NONE
+EXPIRY = {
+    "transactional.id.expiration.ms": "1000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "5000",
+}
+
+
+def test_coordinator_move_before_expiry_prevents_removal_by_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = MovesWorld(settings=EXPIRY)
+    assert world.init() is E.NONE
+    world.cluster.advance(world.cluster.now_ms + 4_999)
+    old, new = world.move_leaving_a_zombie(world.state_partition, monkeypatch)
+    # The id was just used at the new coordinator; the old one does not know that.
+    assert world.init() is E.NONE
+    world.cluster.brokers[old].transactions.advance(world.cluster.now_ms + 1)
+    assert world.state(new) == "Empty"
+    world.move(world.state_partition)
+    assert world.state() == "Empty", "the zombie's tombstone is in the log"
+    finish_one_more(world)
