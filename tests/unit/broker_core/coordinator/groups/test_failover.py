@@ -32,15 +32,6 @@ def answers_everywhere(world: GroupWorld) -> set[ErrorCode]:
     }
 
 
-def test_members_find_their_group_stable_after_failover(world: GroupWorld):
-    leader, follower = world.stable("a", "b")
-    world.fail_over()
-    assert world.group().state is GroupState.STABLE
-    assert world.heartbeat(leader, 2) is world.heartbeat(follower, 2) is NONE
-    assert world.sync(follower, 2).now.assignment == b"b"
-    assert world.group().leader == leader
-
-
 def test_members_get_a_full_session_after_failover(world: GroupWorld):
     member, silent = world.stable("a", "b")
     world.pass_ms(SESSION_MS - 1)

@@ -42,12 +42,6 @@ def test_marker_order_contains_all_fields_of_a_marker(world: World) -> None:
     assert order[:4] == (ID, partition, end, frozenset({T0, T1}))
 
 
-def test_marker_is_issued_once_until_it_is_answered(world: World) -> None:
-    prepared(world)
-    take(world)
-    assert world.coordinator.completion.take() == []
-
-
 # Rules A.13 sender/1 and A.13 completion/1.
 def test_transaction_completes_once_with_its_last_marker(world: World) -> None:
     prepared(world, T0, T1)

@@ -7,15 +7,6 @@ from broker_core.errors import ErrorCode
 from tests.support.broker_core.group_world import GROUP, NONE, REBALANCE_MS, SESSION_MS, GroupWorld
 
 
-def test_member_without_heartbeats_is_removed_after_its_session(world: GroupWorld):
-    (member,) = world.stable("a")
-    world.pass_ms(SESSION_MS - 1)
-    assert world.group().state is GroupState.STABLE
-    world.pass_ms(1)
-    assert world.group().state is GroupState.EMPTY
-    assert world.heartbeat(member, 1) is ErrorCode.UNKNOWN_MEMBER_ID
-
-
 def test_heartbeats_and_commits_extend_the_session(world: GroupWorld):
     (member,) = world.stable("a")
     for _ in range(3):

@@ -270,15 +270,6 @@ def test_classic_member_must_sync_after_it_joined(world: ConsumerWorld):
     assert list(world.consumers.members) == ["a"]
 
 
-def test_classic_member_that_joins_and_syncs_stays(world: ConsumerWorld):
-    world.enter("a")
-    joined = world.join(rebalance_timeout_ms=5_000).now
-    assert world.sync(joined.member_id, joined.generation_id).now.error is NONE
-    world.pass_ms(SESSION_MS - 1)
-    assert joined.member_id in world.consumers.members
-    assert world.heartbeat(joined.member_id, joined.generation_id) is NONE
-
-
 def test_member_that_changes_to_the_consumer_protocol_has_no_classic_deadlines(world: ConsumerWorld):
     world.enter("a", rebalance_timeout_ms=REVOCATION_MS)
     member = world.join(rebalance_timeout_ms=5_000).now.member_id
@@ -293,14 +284,6 @@ def test_expired_consumer_member_leaves_the_group_to_the_classic_protocol(world:
     assert world.sync(joined.member_id, joined.generation_id).now.error is NONE
     world.pass_ms(world.config.group_consumer_session_timeout_ms + 1)
     assert list(world.group().members) == [joined.member_id]
-
-
-def test_resigned_coordinator_of_a_mixed_group_has_no_deadlines(world: ConsumerWorld):
-    world.enter("a")
-    world.join()
-    world.coordinator.resign(0)
-    world.pass_ms(10**6)
-    assert world.join().now.error is ErrorCode.NOT_COORDINATOR
 
 
 def test_leave_of_members_that_cannot_be_recorded_is_refused(world: ConsumerWorld):
