@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from broker_core.wire import messages as m
 from tests.fuzz.answers import HEADER, framed
+from tests.support.messages import filled
 
 API_VERSIONS, METADATA = 18, 3
 _RANGES = {
@@ -111,57 +112,24 @@ class HostileBroker:
 
     def _honest(self, api_key: int, version: int) -> bytes:
         if api_key == API_VERSIONS:
-            return bytes(
-                m.ApiVersionsResponse(
-                    error_code=0,
-                    throttle_time_ms=0,
-                    api_keys=[
-                        m.ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
-                        for key, (low, high) in _RANGES.items()
-                    ],
-                ).encode(version=version)
-            )
+            keys = [{"api_key": key, "min_version": low, "max_version": high} for key, (low, high) in _RANGES.items()]
+            return bytes(filled(m.ApiVersionsResponse, api_keys=keys).encode(version=version))
         if api_key == METADATA:
             return metadata_content(self.port, version)
         # This broker coordinates every group and transactional id.
-        found = m.FindCoordinatorResponse.Coordinator
-        return b"\0" + bytes(
-            m.FindCoordinatorResponse(
-                throttle_time_ms=0,
-                coordinators=[
-                    found(key="id", node_id=1, host="127.0.0.1", port=self.port, error_code=0, error_message=None)
-                ],
-            ).encode(version=version)
-        )
+        found = {"key": "id", "node_id": 1, "host": "127.0.0.1", "port": self.port, "error_message": None}
+        return b"\0" + bytes(filled(m.FindCoordinatorResponse, coordinators=[found]).encode(version=version))
 
 
 def metadata_content(port: int, version: int, *, host: str = "127.0.0.1") -> bytes:
     """Return the metadata of one broker and one topic that it leads, after the tags of a response header."""
-    topic = m.MetadataResponse.MetadataResponseTopic
-    content = m.MetadataResponse(
-        throttle_time_ms=0,
+    partition = {"leader_id": 1, "leader_epoch": 0, "replica_nodes": [1], "isr_nodes": [1], "offline_replicas": []}
+    content = filled(
+        m.MetadataResponse,
         cluster_id="c",
         controller_id=1,
-        brokers=[m.MetadataResponse.MetadataResponseBroker(node_id=1, host=host, port=port, rack=None)],
-        topics=[
-            topic(
-                error_code=0,
-                name="t",
-                topic_id=None,
-                is_internal=False,
-                partitions=[
-                    topic.MetadataResponsePartition(
-                        error_code=0,
-                        partition_index=0,
-                        leader_id=1,
-                        leader_epoch=0,
-                        replica_nodes=[1],
-                        isr_nodes=[1],
-                        offline_replicas=[],
-                    )
-                ],
-            )
-        ],
+        brokers=[{"node_id": 1, "host": host, "port": port, "rack": None}],
+        topics=[{"name": "t", "topic_id": None, "partitions": [partition]}],
     ).encode(version=version)
     return (b"\0" if version >= 9 else b"") + bytes(content)
 

@@ -1,6 +1,7 @@
-"""What is read and written by hand for Produce is what the schema says: the property that allows two readers."""
+"""What is read and written by hand for Produce and EndTxn is what the schema says: so there may be two readers."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
@@ -9,7 +10,12 @@ from hypothesis import strategies as st
 
 from broker_core.wire import messages as m
 from broker_core.wire.layout import check_body
-from broker_core.wire.plain_produce import encode_produce_response, read_produce_request
+from broker_core.wire.plain_produce import (
+    encode_end_txn_response,
+    encode_produce_response,
+    read_end_txn_request,
+    read_produce_request,
+)
 
 BY_HAND = range(9, 14)
 VERSIONS = st.integers(3, 13)
@@ -57,35 +63,86 @@ def responses(parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.builds(m.ProduceResponse, responses=st.lists(answered, max_size=3), throttle_time_ms=INT32)
 
 
-def by_schema(body: bytes, version: int) -> Any:
-    check_body(m.ProduceRequest, version, memoryview(body))
-    return m.ProduceRequest.decode(memoryview(body), version=version)
+IDS = st.one_of(st.text(max_size=5), st.text("ab", min_size=120, max_size=300))
+INT16 = st.integers(-(2**15), 2**15 - 1)
+ends = st.builds(
+    m.EndTxnRequest, transactional_id=IDS, producer_id=INT64, producer_epoch=INT16, committed=st.booleans()
+)
+ended = st.builds(m.EndTxnResponse, throttle_time_ms=INT32, error_code=INT16, producer_id=INT64, producer_epoch=INT16)
 
 
-@given(requests, VERSIONS, st.binary(max_size=5))
-def test_both_readers_read_the_same(request: Any, version: int, header: bytes) -> None:
+class Read(NamedTuple):
+    """A request that is read by hand, the function for it, and the versions it reads of those there are."""
+
+    form: Any
+    requests: st.SearchStrategy[Any]
+    read: Callable[[bytes, int, int], Any]
+    by_hand: range
+    versions: range
+
+    def by_schema(self, body: bytes, version: int) -> Any:
+        check_body(self.form, version, memoryview(body))
+        return self.form.decode(memoryview(body), version=version)
+
+
+READ = [
+    Read(m.ProduceRequest, requests, read_produce_request, BY_HAND, range(3, 14)),
+    Read(m.EndTxnRequest, ends, read_end_txn_request, range(3, 6), range(6)),
+]
+both = pytest.mark.parametrize("what", READ, ids=lambda what: what.form.__name__)
+
+
+@both
+@given(st.data(), st.binary(max_size=5))
+def test_both_readers_read_the_same(what: Read, data: st.DataObject, header: bytes) -> None:
+    request, version = data.draw(what.requests), data.draw(st.sampled_from(what.versions))
     body = bytes(request.encode(version=version))
-    found = read_produce_request(header + body, len(header), version)
-    has_null = any(part.records is None for topic in request.topic_data for part in topic.partition_data)
-    assert (found is None) == (has_null or version not in BY_HAND)
+    found = what.read(header + body, len(header), version)
+    topics = getattr(request, "topic_data", ())
+    has_null = any(part.records is None for topic in topics for part in topic.partition_data)
+    assert (found is None) == (has_null or version not in what.by_hand)
     if found is not None:
-        assert found == by_schema(body, version)
-        assert found.to_dict() == by_schema(body, version).to_dict()
+        assert found == what.by_schema(body, version)
+        assert found.to_dict() == what.by_schema(body, version).to_dict()
         # The reader that knows only the plain form gives the log bytes of its own, which the log writes to.
-        assert all(type(part.records) is bytearray for topic in found.topic_data for part in topic.partition_data)
+        topics = getattr(found, "topic_data", ())
+        assert all(type(part.records) is bytearray for topic in topics for part in topic.partition_data)
 
 
-@given(requests, st.sampled_from(BY_HAND), st.data())
-def test_damaged_bytes_are_never_read_in_another_way(request: Any, version: int, data: st.DataObject) -> None:
-    body = bytearray(request.encode(version=version))
+@both
+@given(st.data())
+def test_damaged_bytes_are_never_read_in_another_way(what: Read, data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from(what.by_hand))
+    body = bytearray(data.draw(what.requests).encode(version=version))
     for _ in range(data.draw(st.integers(0, 3))):
         # Lengths and counts are near the beginning.
         place = data.draw(st.integers(0, min(len(body) - 1, 80)))
         body[place] = data.draw(st.integers(0, 255))
     body = body[: data.draw(st.integers(0, len(body)))] if data.draw(st.booleans()) else body
-    found = read_produce_request(bytes(body), 0, version)
+    found = what.read(bytes(body), 0, version)
     if found is not None:
-        assert found == by_schema(bytes(body), version)
+        assert found == what.by_schema(bytes(body), version)
+
+
+@pytest.mark.parametrize("version", range(3, 6))
+def test_tags_nulls_and_long_ids_are_left_to_the_schema(version: int) -> None:
+    def encoded(transactional_id: str) -> bytes:
+        request = m.EndTxnRequest(transactional_id=transactional_id, producer_id=1, producer_epoch=1, committed=True)
+        return bytes(request.encode(version=version))
+
+    # A body ends with the number of its tagged fields, and begins with the length of the id.
+    assert read_end_txn_request(encoded("id"), 0, version) is not None
+    assert read_end_txn_request(encoded("id")[:-1] + b"\x01\x09\x01x", 0, version) is None
+    assert read_end_txn_request(b"\0" + encoded("")[1:], 0, version) is None
+    assert read_end_txn_request(encoded("i" * (1 << 15)), 0, version) is None
+
+
+@given(ended, st.integers(0, 5))
+def test_an_end_is_answered_by_hand_as_by_the_schema(response: Any, version: int) -> None:
+    written = encode_end_txn_response(response, version)
+    assert (written is not None) == (version in range(3, 6))
+    if written is not None:
+        assert written == bytes(response.encode(version=version))
 
 
 @pytest.mark.parametrize("version", BY_HAND)
