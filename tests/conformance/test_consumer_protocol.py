@@ -203,7 +203,6 @@ def test_added_partitions_and_created_topics_are_assigned(client: RawClient, kaf
     client.send(
         form(
             timeout_ms=30_000,
-            validate_only=False,
             topics=[form.CreatePartitionsTopic(name=grown, count=3, assignments=None)],
         ),
         3,

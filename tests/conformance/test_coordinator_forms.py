@@ -165,8 +165,6 @@ def write_markers(client: RawClient, *sent: tuple[int, int, list[tuple[str, list
         {
             "producer_id": producer_id,
             "producer_epoch": epoch,
-            "transaction_result": False,
-            "coordinator_epoch": 0,
             "topics": [{"name": topic, "partition_indexes": partitions} for topic, partitions in topics],
         }
         for producer_id, epoch, topics in sent

@@ -92,7 +92,6 @@ def test_only_a_group_of_consumers_is_upgraded(group: GroupSession, fields: dict
             group_id=group.group,
             member_id=member,
             generation_id=generation,
-            group_instance_id=None,
             protocol_type=fields.get("protocol_type", "consumer"),
             protocol_name="range",
             assignments=[form.SyncGroupRequestAssignment(member_id=member, assignment=assignment)],

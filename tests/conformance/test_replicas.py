@@ -319,10 +319,7 @@ def test_markers_go_to_the_leader_and_not_to_other_brokers(three: ThreeBrokers):
         one = marker(
             producer_id=7,
             producer_epoch=0,
-            transaction_result=False,
             topics=[marker.WritableTxnMarkerTopic(name=name, partition_indexes=[0])],
-            coordinator_epoch=0,
-            transaction_version=0,
         )
         answer = three.ask(m.WriteTxnMarkersRequest(markers=[one]), 2, broker_id)
         return int(answer.markers[0].topics[0].partitions[0].error_code)

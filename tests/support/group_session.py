@@ -130,7 +130,6 @@ class GroupSession:
             group_id=self.group,
             generation_id_or_member_epoch=epoch,
             member_id=member_id,
-            group_instance_id=None,
             topics=[self._committed(version >= 10, 5, *partitions or (0,))],
         )
         return {part.error_code for topic in answer.topics for part in topic.partitions}
@@ -142,8 +141,6 @@ class GroupSession:
             {
                 "partition_index": number,
                 "committed_offset": offset,
-                "committed_leader_epoch": -1,
-                "committed_metadata": "",
             }
             for number in partitions
         ]
@@ -204,7 +201,6 @@ class GroupSession:
         usual: dict[str, Any] = {
             "session_timeout_ms": 10_000,
             "rebalance_timeout_ms": 10_000,
-            "group_instance_id": None,
             "protocol_type": "consumer",
         }
         return self._ask(

@@ -169,8 +169,6 @@ class RawSession:
         answer = self._ask(
             version,
             m.FetchRequest,
-            max_wait_ms=0,
-            min_bytes=0,
             max_bytes=1 << 20,
             isolation_level=isolation,
             rack_id="",
@@ -248,9 +246,7 @@ class RawSession:
                 m.TxnOffsetCommitRequest,
                 **self._of(identity),
                 group_id=group,
-                generation_id_or_member_epoch=-1,
                 member_id="",
-                group_instance_id=None,
                 topics=[_committed(topic, offset)],
             )
             return answer.topics[0].partitions[0].error_code, None
@@ -263,9 +259,7 @@ class RawSession:
             8,
             m.OffsetCommitRequest,
             group_id=group,
-            generation_id_or_member_epoch=-1,
             member_id="",
-            group_instance_id=None,
             topics=[_committed(topic, offset)],
         )
         return answer.topics[0].partitions[0].error_code

@@ -114,7 +114,6 @@ class ShareMember:
             max_records=most,
             batch_size=batch_size,
             share_acquire_mode=mode,
-            is_renew_ack=False,
             forgotten_topics_data=[],
         )
         answer = self.client.send(request, 2)

@@ -143,7 +143,6 @@ def test_delayed_fetch_is_answered_while_virtual_time_stands_still():
             max_wait_ms=200,
             min_bytes=1,
             max_bytes=1000,
-            session_epoch=-1,
             forgotten_topics_data=[],
             topics=[{"topic": "in", "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}]}],
         )

@@ -265,8 +265,6 @@ def test_fault_matches_the_topics_of_a_fetch_session(kafka, client, version):
         topic = {"topic": "in", "topic_id": topic_id}
         request = filled(
             m.FetchRequest,
-            max_wait_ms=0,
-            min_bytes=0,
             max_bytes=1000,
             session_id=session_id,
             session_epoch=epoch,

@@ -38,21 +38,12 @@ def fetch_request(topic, *partitions, **fields):
     """Return a Fetch without a session, of 1 MiB at most and without waiting; dicts have the fields that differ."""
     form = m.FetchRequest.FetchTopic
     default = {
-        "partition": 0,
-        "current_leader_epoch": -1,
-        "fetch_offset": 0,
-        "last_fetched_epoch": -1,
-        "log_start_offset": -1,
         "partition_max_bytes": 2**20,
     }
     common: dict[str, Any] = {
         "replica_id": -1,
-        "max_wait_ms": 0,
         "min_bytes": 1,
         "max_bytes": 2**20,
-        "isolation_level": 0,
-        "session_id": 0,
-        "session_epoch": -1,
         "forgotten_topics_data": [],
         "rack_id": "",
     }
@@ -123,9 +114,7 @@ def offset_commit(
         transactional_id=transactional_id,
         group_id=group,
         **of(identity),
-        generation_id_or_member_epoch=-1,
         member_id="",
-        group_instance_id=None,
         topics=[{"name": TOPIC, "partitions": each}],
     )
 
@@ -136,9 +125,7 @@ def plain_commit(offset: int, *, group: str = "group", topics: Sequence[str] = (
     return filled(
         m.OffsetCommitRequest,
         group_id=group,
-        generation_id_or_member_epoch=-1,
         member_id="",
-        group_instance_id=None,
         topics=[{"name": topic, "partitions": [part | {"committed_metadata": ""}]} for topic in topics],
     )
 

@@ -34,7 +34,6 @@ def fetch_of_session(world: ShareMovesWorld, epoch: int, *, forgets: bool = Fals
         group_id=GROUP,
         member_id=MEMBER,
         share_session_epoch=epoch,
-        max_wait_ms=0,
         min_bytes=1,
         max_bytes=1 << 20,
         max_records=500,
