@@ -37,6 +37,7 @@ from tests.support.apache_kafka import (
 from tests.support.child_process import start_child
 from tests.support.class_archive import java_with
 from tests.support.java import SHORT_LIFE, java_problem
+from tests.support.messages import filled
 from tests.support.peer_network import CLIENTS, PeerNetwork, address_of, hosts, peer_name
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
@@ -391,19 +392,11 @@ class ApacheCluster:
 
 
 def _reassignment(replicas: Mapping[str, Mapping[int, list[int]]]) -> Any:
-    form = AlterPartitionReassignmentsRequest.ReassignableTopic
-    return AlterPartitionReassignmentsRequest(
-        timeout_ms=5_000,
-        topics=[
-            form(
-                name=name,
-                partitions=[
-                    form.ReassignablePartition(partition_index=number, replicas=order) for number, order in each.items()
-                ],
-            )
-            for name, each in replicas.items()
-        ],
-    )
+    topics = [
+        {"name": name, "partitions": [{"partition_index": number, "replicas": order} for number, order in each.items()]}
+        for name, each in replicas.items()
+    ]
+    return filled(AlterPartitionReassignmentsRequest, timeout_ms=5_000, topics=topics)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from tests.support.clients import (
     send,
     unique,
 )
+from tests.support.messages import filled
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession, record_batch
 from tests.support.waiting import wait_until
@@ -216,34 +217,22 @@ def _end(producer: Producer, *, commit: bool) -> None:
 
 def _join(client: RawClient, topic: str) -> None:
     """Join a group with a static member id, and send nothing more once the group is stable."""
-    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="by-hand", metadata=json.dumps([topic]).encode())
+    who = {"group_id": MEMBER, "group_instance_id": "static"}
+    request = filled(
+        JoinGroupRequest,
+        **who,
+        session_timeout_ms=_SESSION_MS,
+        rebalance_timeout_ms=_SESSION_MS,
+        protocol_type="consumer",
+        protocols=[{"name": "by-hand", "metadata": json.dumps([topic]).encode()}],
+    )
 
     def join() -> Any:
-        answer = client.send(
-            JoinGroupRequest(
-                group_id=MEMBER,
-                session_timeout_ms=_SESSION_MS,
-                rebalance_timeout_ms=_SESSION_MS,
-                member_id="",
-                group_instance_id="static",
-                protocol_type="consumer",
-                protocols=[protocol],
-            ),
-            5,
-        )
+        answer = client.send(request, 5)
         return answer if answer.error_code == 0 else None
 
     joined = wait_until(join, "the static member has joined")
-    answer = client.send(
-        SyncGroupRequest(
-            group_id=MEMBER,
-            generation_id=joined.generation_id,
-            member_id=joined.member_id,
-            group_instance_id="static",
-            assignments=[
-                SyncGroupRequest.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"all of it")
-            ],
-        ),
-        3,
-    )
+    given = [{"member_id": joined.member_id, "assignment": b"all of it"}]
+    who |= {"generation_id": joined.generation_id, "member_id": joined.member_id}
+    answer = client.send(filled(SyncGroupRequest, **who, assignments=given), 3)
     assert answer.error_code == 0

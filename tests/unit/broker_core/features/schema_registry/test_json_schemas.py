@@ -16,6 +16,11 @@ OPEN = {"type": "object"}
 CLOSED = {"type": "object", "additionalProperties": False}
 TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 TUPLE = {"type": "array", "items": [P]}
+TWO, SAME_TWO = TUPLE | {"items": [P, Q]}, TUPLE | {"items": [P, P]}
+CLOSED_TUPLE, TEXTS_TUPLE = {"additionalItems": False}, {"additionalItems": P}
+# A property, one with a default, and the same that must be there.
+A, A_OR_EMPTY = {"properties": {"a": P}}, {"properties": {"a": P | {"default": ""}}}
+MUST_A, MUST_A_OR_EMPTY = A | {"required": ["a"]}, A_OR_EMPTY | {"required": ["a"]}
 DRAFT_2020 = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 
 
@@ -58,34 +63,22 @@ ROWS: list[tuple[str, dict | bool, dict | bool]] = [
     ("MULTIPLE_OF_EXPANDED", Q | {"multipleOf": 2}, Q | {"multipleOf": 4}),
     ("MULTIPLE_OF_REDUCED", Q | {"multipleOf": 4}, Q | {"multipleOf": 2}),
     ("MULTIPLE_OF_CHANGED", Q | {"multipleOf": 4}, Q | {"multipleOf": 3}),
-    ("REQUIRED_ATTRIBUTE_ADDED", OPEN | {"properties": {"a": P}}, OPEN | {"properties": {"a": P}, "required": ["a"]}),
-    (
-        "REQUIRED_ATTRIBUTE_WITH_DEFAULT_ADDED",
-        OPEN | {"properties": {"a": P | {"default": ""}}},
-        OPEN | {"properties": {"a": P | {"default": ""}}, "required": ["a"]},
-    ),
-    ("REQUIRED_ATTRIBUTE_REMOVED", OPEN | {"properties": {"a": P}, "required": ["a"]}, OPEN | {"properties": {"a": P}}),
-    ("OPTIONAL_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL", OPEN, OPEN | {"properties": {"a": P}}),
-    ("REQUIRED_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL", OPEN, OPEN | {"properties": {"a": P}, "required": ["a"]}),
-    (
-        "REQUIRED_PROPERTY_WITH_DEFAULT_ADDED_TO_OPEN_CONTENT_MODEL",
-        OPEN,
-        OPEN | {"properties": {"a": P | {"default": ""}}, "required": ["a"]},
-    ),
+    ("REQUIRED_ATTRIBUTE_ADDED", OPEN | A, OPEN | MUST_A),
+    ("REQUIRED_ATTRIBUTE_WITH_DEFAULT_ADDED", OPEN | A_OR_EMPTY, OPEN | MUST_A_OR_EMPTY),
+    ("REQUIRED_ATTRIBUTE_REMOVED", OPEN | MUST_A, OPEN | A),
+    ("OPTIONAL_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL", OPEN, OPEN | A),
+    ("REQUIRED_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL", OPEN, OPEN | MUST_A),
+    ("REQUIRED_PROPERTY_WITH_DEFAULT_ADDED_TO_OPEN_CONTENT_MODEL", OPEN, OPEN | MUST_A_OR_EMPTY),
     ("PROPERTY_WITH_EMPTY_SCHEMA_ADDED_TO_OPEN_CONTENT_MODEL", OPEN, OPEN | {"properties": {"a": {}}}),
-    ("OPTIONAL_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL", CLOSED, CLOSED | {"properties": {"a": P}}),
-    ("REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL", CLOSED, CLOSED | {"properties": {"a": P}, "required": ["a"]}),
-    (
-        "REQUIRED_PROPERTY_WITH_DEFAULT_ADDED_TO_UNOPEN_CONTENT_MODEL",
-        CLOSED,
-        CLOSED | {"properties": {"a": P | {"default": ""}}, "required": ["a"]},
-    ),
-    ("PROPERTY_REMOVED_FROM_OPEN_CONTENT_MODEL", OPEN | {"properties": {"a": P}}, OPEN),
-    ("PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL", CLOSED | {"properties": {"a": P}}, CLOSED),
+    ("OPTIONAL_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL", CLOSED, CLOSED | A),
+    ("REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL", CLOSED, CLOSED | MUST_A),
+    ("REQUIRED_PROPERTY_WITH_DEFAULT_ADDED_TO_UNOPEN_CONTENT_MODEL", CLOSED, CLOSED | MUST_A_OR_EMPTY),
+    ("PROPERTY_REMOVED_FROM_OPEN_CONTENT_MODEL", OPEN | A, OPEN),
+    ("PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL", CLOSED | A, CLOSED),
     ("PROPERTY_WITH_FALSE_REMOVED_FROM_CLOSED_CONTENT_MODEL", CLOSED | {"properties": {"a": False}}, CLOSED),
-    ("PROPERTY_REMOVED_IS_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", TEXTS | {"properties": {"a": P}}, TEXTS),
+    ("PROPERTY_REMOVED_IS_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", TEXTS | A, TEXTS),
     ("PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", TEXTS | {"properties": {"a": Q}}, TEXTS),
-    ("PROPERTY_ADDED_IS_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", TEXTS, TEXTS | {"properties": {"a": P}}),
+    ("PROPERTY_ADDED_IS_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", TEXTS, TEXTS | A),
     ("PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", TEXTS, TEXTS | {"properties": {"a": Q}}),
     (
         "PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
@@ -112,52 +105,28 @@ ROWS: list[tuple[str, dict | bool, dict | bool]] = [
     ("UNIQUE_ITEMS_REMOVED", {"type": "array", "uniqueItems": True}, {"type": "array"}),
     ("SCHEMA_ADDED", {"type": "array"}, {"type": "array", "items": P}),
     ("SCHEMA_REMOVED", {"type": "array", "items": P}, {"type": "array"}),
-    ("ADDITIONAL_ITEMS_ADDED", TUPLE | {"additionalItems": False}, TUPLE),
-    ("ADDITIONAL_ITEMS_REMOVED", TUPLE, TUPLE | {"additionalItems": False}),
-    ("ADDITIONAL_ITEMS_EXTENDED", TUPLE | {"additionalItems": P}, TUPLE),
-    ("ADDITIONAL_ITEMS_NARROWED", TUPLE, TUPLE | {"additionalItems": P}),
+    ("ADDITIONAL_ITEMS_ADDED", TUPLE | CLOSED_TUPLE, TUPLE),
+    ("ADDITIONAL_ITEMS_REMOVED", TUPLE, TUPLE | CLOSED_TUPLE),
+    ("ADDITIONAL_ITEMS_EXTENDED", TUPLE | TEXTS_TUPLE, TUPLE),
+    ("ADDITIONAL_ITEMS_NARROWED", TUPLE, TUPLE | TEXTS_TUPLE),
     ("UNEVALUATED_ITEMS_ADDED", TUPLE | {"unevaluatedItems": False}, TUPLE),
     ("UNEVALUATED_ITEMS_REMOVED", TUPLE, TUPLE | {"unevaluatedItems": False}),
     ("UNEVALUATED_ITEMS_EXTENDED", TUPLE | {"unevaluatedItems": P}, TUPLE),
     ("UNEVALUATED_ITEMS_NARROWED", TUPLE, TUPLE | {"unevaluatedItems": P}),
-    ("ITEM_ADDED_TO_OPEN_CONTENT_MODEL", TUPLE, {"type": "array", "items": [P, Q]}),
+    ("ITEM_ADDED_TO_OPEN_CONTENT_MODEL", TUPLE, TWO),
     ("ITEM_WITH_EMPTY_SCHEMA_ADDED_TO_OPEN_CONTENT_MODEL", TUPLE, {"type": "array", "items": [P, {}]}),
-    (
-        "ITEM_ADDED_TO_CLOSED_CONTENT_MODEL",
-        TUPLE | {"additionalItems": False},
-        {"type": "array", "items": [P, Q], "additionalItems": False},
-    ),
-    (
-        "ITEM_ADDED_IS_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
-        TUPLE | {"additionalItems": P},
-        {"type": "array", "items": [P, P], "additionalItems": P},
-    ),
-    (
-        "ITEM_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
-        TUPLE | {"additionalItems": P},
-        {"type": "array", "items": [P, Q], "additionalItems": P},
-    ),
-    ("ITEM_REMOVED_FROM_OPEN_CONTENT_MODEL", {"type": "array", "items": [P, Q]}, TUPLE),
-    (
-        "ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL",
-        {"type": "array", "items": [P, Q], "additionalItems": False},
-        TUPLE | {"additionalItems": False},
-    ),
+    ("ITEM_ADDED_TO_CLOSED_CONTENT_MODEL", TUPLE | CLOSED_TUPLE, TWO | CLOSED_TUPLE),
+    ("ITEM_ADDED_IS_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", TUPLE | TEXTS_TUPLE, SAME_TWO | TEXTS_TUPLE),
+    ("ITEM_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", TUPLE | TEXTS_TUPLE, TWO | TEXTS_TUPLE),
+    ("ITEM_REMOVED_FROM_OPEN_CONTENT_MODEL", TWO, TUPLE),
+    ("ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL", TWO | CLOSED_TUPLE, TUPLE | CLOSED_TUPLE),
     (
         "ITEM_WITH_FALSE_REMOVED_FROM_CLOSED_CONTENT_MODEL",
         {"type": "array", "items": [P, False], "additionalItems": False},
-        TUPLE | {"additionalItems": False},
+        TUPLE | CLOSED_TUPLE,
     ),
-    (
-        "ITEM_REMOVED_IS_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
-        {"type": "array", "items": [P, P], "additionalItems": P},
-        TUPLE | {"additionalItems": P},
-    ),
-    (
-        "ITEM_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL",
-        {"type": "array", "items": [P, Q], "additionalItems": P},
-        TUPLE | {"additionalItems": P},
-    ),
+    ("ITEM_REMOVED_IS_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", SAME_TWO | TEXTS_TUPLE, TUPLE | TEXTS_TUPLE),
+    ("ITEM_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", TWO | TEXTS_TUPLE, TUPLE | TEXTS_TUPLE),
     ("ENUM_ARRAY_EXTENDED", {"enum": ["a"]}, {"enum": ["a", "b"]}),
     ("ENUM_ARRAY_NARROWED", {"enum": ["a", "b"]}, {"enum": ["a"]}),
     ("ENUM_ARRAY_CHANGED", {"enum": ["a"]}, {"enum": ["b"]}),
@@ -203,7 +172,7 @@ def test_every_compatible_difference_has_a_row():
         ({"anyOf": [P]}, P),
         (
             OPEN | {"properties": {"a": {"$ref": "#/definitions/x"}}, "definitions": {"x": P}},
-            OPEN | {"properties": {"a": P}},
+            OPEN | A,
         ),
     ],
 )
