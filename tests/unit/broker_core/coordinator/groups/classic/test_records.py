@@ -98,39 +98,22 @@ def test_empty_group_has_neither_protocol_nor_leader():
 
 
 HEAD = "0008 636f6e73756d6572 00000007 0005 72616e6765 0003 6d2d31"
+ONE, CLIENT, TIMES = "00000001 0003 6d2d31", "0001 63 0002 2f68", "0000ea60 00002710"
 BODY = "00000003 737562 00000003 617367"
 FLEXIBLE = "09 636f6e73756d6572 00000007 06 72616e6765 04 6d2d31"
+FLEXIBLE_MEMBER = "02 04 6d2d31 02 69 02 63 03 2f68 0000ea60 00002710 04 737562 04 617367 00 00"
+DYNAMIC = MEMBER._replace(group_instance_id=None)
 
 
 # Rule B.3/5.
 @pytest.mark.parametrize(
     ("data", "since_ms", "member"),
     [
-        (
-            f"0000 {HEAD} 00000001 0003 6d2d31 0001 63 0002 2f68 00002710 {BODY}",
-            -1,
-            MEMBER._replace(group_instance_id=None, rebalance_timeout_ms=10_000),
-        ),
-        (
-            f"0001 {HEAD} 00000001 0003 6d2d31 0001 63 0002 2f68 0000ea60 00002710 {BODY}",
-            -1,
-            MEMBER._replace(group_instance_id=None),
-        ),
-        (
-            f"0002 {HEAD} {STAMP} 00000001 0003 6d2d31 0001 63 0002 2f68 0000ea60 00002710 {BODY}",
-            STAMP_MS,
-            MEMBER._replace(group_instance_id=None),
-        ),
-        (
-            f"0003 {HEAD} {STAMP} 00000001 0003 6d2d31 ffff 0001 63 0002 2f68 0000ea60 00002710 {BODY}",
-            STAMP_MS,
-            MEMBER._replace(group_instance_id=None),
-        ),
-        (
-            f"0004 {FLEXIBLE} {STAMP} 02 04 6d2d31 02 69 02 63 03 2f68 0000ea60 00002710 04 737562 04 617367 00 00",
-            STAMP_MS,
-            MEMBER,
-        ),
+        (f"0000 {HEAD} {ONE} {CLIENT} 00002710 {BODY}", -1, DYNAMIC._replace(rebalance_timeout_ms=10_000)),
+        (f"0001 {HEAD} {ONE} {CLIENT} {TIMES} {BODY}", -1, DYNAMIC),
+        (f"0002 {HEAD} {STAMP} {ONE} {CLIENT} {TIMES} {BODY}", STAMP_MS, DYNAMIC),
+        (f"0003 {HEAD} {STAMP} {ONE} ffff {CLIENT} {TIMES} {BODY}", STAMP_MS, DYNAMIC),
+        (f"0004 {FLEXIBLE} {STAMP} {FLEXIBLE_MEMBER}", STAMP_MS, MEMBER),
     ],
 )
 def test_every_version_of_group_metadata_is_read(data: str, since_ms: int, member: RecordedMember):

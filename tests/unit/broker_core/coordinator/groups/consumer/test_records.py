@@ -66,65 +66,50 @@ def test_written_records_are_read_back(kind, data, group_id, part):
     assert CONSUMER_RECORDS.record(key, None) == (record.key, None)
 
 
+GROUP, TARGET_OF_GROUP = RecordKey(RecordType.GROUP_EPOCH, "g"), RecordKey(RecordType.TARGET_EPOCH, "g")
+MEMBER, TARGET, CURRENT = (
+    RecordKey(kind, "g", "m") for kind in (RecordType.MEMBER, RecordType.TARGET, RecordType.CURRENT)
+)
+PATTERN = RecordKey(RecordType.REGULAR_EXPRESSION, "g", "t.*")
+KEY_BYTES = {
+    GROUP: "0003 0001 67",
+    MEMBER: "0005 0001 67 0001 6d",
+    TARGET_OF_GROUP: "0006 0001 67",
+    TARGET: "0007 0001 67 0001 6d",
+    CURRENT: "0008 0001 67 0001 6d",
+    PATTERN: "0010 0001 67 0003 742e2a",
+}
+BY_RANGE = ClassicMetadata(9, (("range", b"\0\1"),))
+ONE, BOTH = TopicIdPartition(ID, 1), frozenset({TopicIdPartition(ID, 1), TopicIdPartition(ID, 0)})
+OF_MEMBER = "0000 0269 00 0263 032f68 02 0274 01 00000005 00 01 00 01 00"
+OF_CLASSIC = "0000 00 00 0263 032f68 01 01 00000005 00 01 00 11 01 00000009 02 06 72616e6765 03 0001 00 00"
+OF_CURRENT = f"0000 00000004 00000003 01 02 {ID.hex} 02 00000001 01 00 05 02 00000002 01 00"
+
+
 @pytest.mark.parametrize(
-    ("key", "value", "key_bytes", "value_bytes"),
+    ("key", "value", "value_bytes"),
     [
-        (RecordKey(RecordType.GROUP_EPOCH, "g"), GroupEpoch(7), "0003 0001 67", "0000 00000007 00"),
-        (
-            RecordKey(RecordType.GROUP_EPOCH, "g"),
-            GroupEpoch(7, 258),
-            "0003 0001 67",
-            "0000 00000007 01 00 08 0000000000000102",
-        ),
-        (
-            RecordKey(RecordType.MEMBER, "g", "m"),
-            Subscription("i", None, "c", "/h", ("t",), "", 5, None),
-            "0005 0001 67 0001 6d",
-            "0000 0269 00 0263 032f68 02 0274 01 00000005 00 01 00 01 00",
-        ),
-        (
-            RecordKey(RecordType.MEMBER, "g", "m"),
-            Subscription(None, None, "c", "/h", (), "", 5, None, ClassicMetadata(9, (("range", b"\0\1"),))),
-            "0005 0001 67 0001 6d",
-            "0000 00 00 0263 032f68 01 01 00000005 00 01 00 11 01 00000009 02 06 72616e6765 03 0001 00 00",
-        ),
-        (RecordKey(RecordType.TARGET_EPOCH, "g"), TargetEpoch(7), "0006 0001 67", "0000 00000007 00"),
-        (
-            RecordKey(RecordType.TARGET_EPOCH, "g"),
-            TargetEpoch(7, 9),
-            "0006 0001 67",
-            "0000 00000007 01 00 08 0000000000000009",
-        ),
-        (
-            RecordKey(RecordType.TARGET, "g", "m"),
-            frozenset({TopicIdPartition(ID, 1), TopicIdPartition(ID, 0)}),
-            "0007 0001 67 0001 6d",
-            f"0000 02 {ID.hex} 03 00000000 00000001 00 00",
-        ),
-        (
-            RecordKey(RecordType.CURRENT, "g", "m"),
-            Current(4, 3, MemberState.UNREVOKED, {TopicIdPartition(ID, 1): 2}, {}),
-            "0008 0001 67 0001 6d",
-            f"0000 00000004 00000003 01 02 {ID.hex} 02 00000001 01 00 05 02 00000002 01 00",
-        ),
-        (
-            RecordKey(RecordType.REGULAR_EXPRESSION, "g", "t.*"),
-            ResolvedRegex(("t",), 1, 2),
-            "0010 0001 67 0003 742e2a",
-            "0000 02 0274 0000000000000001 0000000000000002 00",
-        ),
+        (GROUP, GroupEpoch(7), "0000 00000007 00"),
+        (GROUP, GroupEpoch(7, 258), "0000 00000007 01 00 08 0000000000000102"),
+        (MEMBER, Subscription("i", None, "c", "/h", ("t",), "", 5, None), OF_MEMBER),
+        (MEMBER, Subscription(None, None, "c", "/h", (), "", 5, None, BY_RANGE), OF_CLASSIC),
+        (TARGET_OF_GROUP, TargetEpoch(7), "0000 00000007 00"),
+        (TARGET_OF_GROUP, TargetEpoch(7, 9), "0000 00000007 01 00 08 0000000000000009"),
+        (TARGET, BOTH, f"0000 02 {ID.hex} 03 00000000 00000001 00 00"),
+        (CURRENT, Current(4, 3, MemberState.UNREVOKED, {ONE: 2}, {}), OF_CURRENT),
+        (PATTERN, ResolvedRegex(("t",), 1, 2), "0000 02 0274 0000000000000001 0000000000000002 00"),
     ],
     ids=str,
 )
-def test_record_bytes_match_kafka(key, value, key_bytes, value_bytes):
-    assert CONSUMER_RECORDS.record(key, value) == (bytes.fromhex(key_bytes), bytes.fromhex(value_bytes))
+def test_record_bytes_match_kafka(key, value, value_bytes):
+    assert CONSUMER_RECORDS.record(key, value) == (bytes.fromhex(KEY_BYTES[key]), bytes.fromhex(value_bytes))
     assert CONSUMER_RECORDS.read_value(key.kind, bytes.fromhex(value_bytes)) == value
 
 
 def test_partitions_without_epochs_have_epoch_zero():
     """Kafka before 4.3 wrote none."""
     value = bytes.fromhex(f"0000 00000004 00000003 00 02 {ID.hex} 02 00000001 00 01 00")
-    assert CONSUMER_RECORDS.read_value(RecordType.CURRENT, value).assigned == {TopicIdPartition(ID, 1): 0}
+    assert CONSUMER_RECORDS.read_value(RecordType.CURRENT, value).assigned == {ONE: 0}
 
 
 def test_member_state_of_a_newer_version_is_unknown():
@@ -142,14 +127,14 @@ def test_newer_version_and_truncated_value_are_damage(kind):
 @pytest.mark.parametrize(
     ("key", "value", "before_4_3", "before_4_1"),
     [
-        (RecordKey(RecordType.GROUP_EPOCH, "g"), GroupEpoch(4, 7), None, "0000 00000004 00"),
-        (RecordKey(RecordType.TARGET_EPOCH, "g"), TargetEpoch(4, 9), "0000 00000004 00", "0000 00000004 00"),
+        (GROUP, GroupEpoch(4, 7), None, "0000 00000004 00"),
+        (TARGET_OF_GROUP, TargetEpoch(4, 9), "0000 00000004 00", "0000 00000004 00"),
         (
-            RecordKey(RecordType.CURRENT, "g", "m"),
-            Current(4, 3, MemberState.STABLE, {TopicIdPartition(ID, 1): 2}, {TopicIdPartition(ID, 2): 3}),
+            CURRENT,
+            Current(4, 3, MemberState.STABLE, {ONE: 2}, {TopicIdPartition(ID, 2): 3}),
             *[f"0000 00000004 00000003 00 02 {ID.hex} 02 00000001 00 02 {ID.hex} 02 00000002 00 00"] * 2,
         ),
-        (RecordKey(RecordType.MEMBER, "g", "m"), Subscription(client_id="c"), None, None),
+        (MEMBER, Subscription(client_id="c"), None, None),
     ],
     ids=str,
 )
