@@ -13,7 +13,7 @@ from broker_core.errors import ErrorCode
 from tests.support.both_brokers import Kafka
 from tests.support.broker_core import requests
 from tests.support.clients import make_topic, unique
-from tests.support.messages import creation
+from tests.support.messages import creation, filled
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import NOBODY, record_batch
 from tests.support.restartable import Restartable
@@ -38,17 +38,14 @@ def alter(
     validate_only: bool = False,
 ) -> list[tuple[int, str | None, Names]]:
     """Send AlterClientQuotas; a value of None removes. Return code, message and names of each answer."""
-    form = AlterClientQuotasRequest.EntryData
-    request = AlterClientQuotasRequest(
-        entries=[
-            form(
-                entity=[form.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
-                ops=[form.OpData(key=key, value=value or 0.0, remove=value is None) for key, value in values],
-            )
-            for entity, values in entries
-        ],
-        validate_only=validate_only,
-    )
+    wanted = [
+        {
+            "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
+            "ops": [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in values],
+        }
+        for entity, values in entries
+    ]
+    request = filled(AlterClientQuotasRequest, entries=wanted, validate_only=validate_only)
     return [
         (each.error_code, each.error_message, {part.entity_type: part.entity_name for part in each.entity})
         for each in client.send(request, version).entries
@@ -58,12 +55,8 @@ def alter(
 def send_filter(
     client: RawClient, *components: tuple[str, int, str | None], strict: bool = False, version: int = 1
 ) -> Any:
-    form = DescribeClientQuotasRequest.ComponentData
-    request = DescribeClientQuotasRequest(
-        components=[form(entity_type=kind, match_type=how, match=match) for kind, how, match in components],
-        strict=strict,
-    )
-    return client.send(request, version)
+    wanted = [{"entity_type": kind, "match_type": how, "match": match} for kind, how, match in components]
+    return client.send(filled(DescribeClientQuotasRequest, components=wanted, strict=strict), version)
 
 
 def described(

@@ -155,15 +155,10 @@ def test_a_written_partition_has_the_size_of_its_batches(kafka: Kafka, client: R
 @pytest.mark.parametrize("version", [1, 2])
 def test_partitions_move_only_to_the_folder_they_are_in(kafka: Kafka, client: RawClient, version: int):
     topic, missing = make_topic(kafka), unique("missing")
-    form = m.AlterReplicaLogDirsRequest
 
     def moved(*targets: tuple[str, str, list[int]]) -> set[tuple[str, int, int]]:
-        item = form.AlterReplicaLogDir
-        dirs = [
-            item(path=path, topics=[item.AlterReplicaLogDirTopic(name=name, partitions=indexes)])
-            for path, name, indexes in targets
-        ]
-        answer = client.send(form(dirs=dirs), version)
+        dirs = [{"path": path, "topics": [{"name": name, "partitions": indexes}]} for path, name, indexes in targets]
+        answer = client.send(filled(m.AlterReplicaLogDirsRequest, dirs=dirs), version)
         return {(t.topic_name, p.partition_index, p.error_code) for t in answer.results for p in t.partitions}
 
     wait_until(lambda: sizes(log_dirs(client, {topic: [0]}, 4)), "the log exists")
@@ -227,15 +222,9 @@ def test_an_unknown_broker_is_not_unregistered(client: RawClient, broker_id: int
 
 
 def elections(client: RawClient, version: int, wanted: list[tuple[str, list[int]]] | None, kind: int = 0) -> Any:
-    form = m.ElectLeadersRequest
-    answer = client.send(
-        form(
-            election_type=kind,
-            topic_partitions=wanted and [form.TopicPartitions(topic=name, partitions=each) for name, each in wanted],
-            timeout_ms=5000,
-        ),
-        version,
-    )
+    named = wanted and [{"topic": name, "partitions": each} for name, each in wanted]
+    request = filled(m.ElectLeadersRequest, election_type=kind, topic_partitions=named, timeout_ms=5000)
+    answer = client.send(request, version)
     code = answer.error_code if version >= 1 else NONE
     return code, [
         (result.topic, [(part.partition_id, part.error_code, part.error_message) for part in result.partition_result])
@@ -276,18 +265,11 @@ def test_an_unknown_kind_of_election_is_refused(client: RawClient, version: int)
 
 
 def reassign(client: RawClient, version: int, *wanted: tuple[str, int, list[int] | None]) -> list[Any]:
-    form = m.AlterPartitionReassignmentsRequest
-    item = form.ReassignableTopic
-    answer = client.send(
-        form(
-            timeout_ms=5000,
-            topics=[
-                item(name=name, partitions=[item.ReassignablePartition(partition_index=index, replicas=replicas)])
-                for name, index, replicas in wanted
-            ],
-        ),
-        version,
-    )
+    topics = [
+        {"name": name, "partitions": [{"partition_index": index, "replicas": replicas}]}
+        for name, index, replicas in wanted
+    ]
+    answer = client.send(filled(m.AlterPartitionReassignmentsRequest, timeout_ms=5000, topics=topics), version)
     assert answer.error_code == NONE
     assert answer.error_message == (None if wanted else "")
     return [(part.error_code, part.error_message) for topic in answer.responses for part in topic.partitions]
@@ -319,8 +301,7 @@ def test_reassignments_are_checked_and_complete_at_once(kafka: Kafka, client: Ra
         (invalid, f"{says} broker 77, but no such broker is registered."),
     ]
     assert reassign(client, version) == []
-    form = m.ListPartitionReassignmentsRequest
-    named = [form.ListPartitionReassignmentsTopics(name=name, partition_indexes=[0, 9]) for name in (topic, missing)]
+    named = [{"name": name, "partition_indexes": [0, 9]} for name in (topic, missing)]
     for wanted in (None, [], named):
-        answer = client.send(form(timeout_ms=5000, topics=wanted), 0)
+        answer = client.send(filled(m.ListPartitionReassignmentsRequest, timeout_ms=5000, topics=wanted), 0)
         assert (answer.error_code, answer.error_message, answer.topics) == (NONE, None, [])

@@ -9,7 +9,7 @@ from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
 from tests.support.broker_core.requests import produce
 from tests.support.clients import unique
-from tests.support.messages import creation
+from tests.support.messages import creation, filled
 from tests.support.raw_session import NOBODY, record_batch
 from tests.support.three_brokers import BROKER_IDS, ThreeBrokers, three_brokers
 from tests.support.waiting import wait_until
@@ -47,14 +47,16 @@ def created(three: ThreeBrokers, *assignments: list[int], **wanted: Any) -> str:
 
 
 def described(three: ThreeBrokers, name: str, broker_id: int = 1, version: int = 12) -> Any:
-    wanted = m.MetadataRequest.MetadataRequestTopic(topic_id=m.NULL_UUID, name=name)
-    return three.ask(m.MetadataRequest(topics=[wanted], allow_auto_topic_creation=False), version, broker_id).topics[0]
+    topics = [{"topic_id": m.NULL_UUID, "name": name}]
+    request = filled(m.MetadataRequest, topics=topics, allow_auto_topic_creation=False)
+    return three.ask(request, version, broker_id).topics[0]
 
 
 def rows(three: ThreeBrokers, name: str, broker_id: int = 1) -> list[Row]:
     """Return the partitions as Metadata and DescribeTopicPartitions show them, when both show the same."""
-    form = m.DescribeTopicPartitionsRequest
-    request = form(topics=[form.TopicRequest(name=name)], response_partition_limit=100, cursor=None)
+    request = filled(
+        m.DescribeTopicPartitionsRequest, topics=[{"name": name}], response_partition_limit=100, cursor=None
+    )
 
     def shown() -> list[list[Row]]:
         partitions = sorted(described(three, name, broker_id).partitions, key=lambda each: each.partition_index)
@@ -89,28 +91,25 @@ def wait_for(three: ThreeBrokers, name: str, *expected: Row) -> None:
 
 
 def elect(three: ThreeBrokers, kind: int, name: str) -> tuple[int, str | None]:
-    form = m.ElectLeadersRequest
-    wanted = [form.TopicPartitions(topic=name, partitions=[0])]
-    answer = three.ask(form(election_type=kind, topic_partitions=wanted, timeout_ms=30_000), 2)
-    [part] = answer.replica_election_results[0].partition_result
+    wanted = [{"topic": name, "partitions": [0]}]
+    request = filled(m.ElectLeadersRequest, election_type=kind, topic_partitions=wanted, timeout_ms=30_000)
+    [part] = three.ask(request, 2).replica_election_results[0].partition_result
     return part.error_code, part.error_message
 
 
 def reassign(three: ThreeBrokers, name: str, replicas: list[int] | None, **options: Any) -> tuple[int, str | None]:
-    form = m.AlterPartitionReassignmentsRequest.ReassignableTopic
-    parts = [form.ReassignablePartition(partition_index=0, replicas=replicas)]
-    topics = [form(name=name, partitions=parts)]
-    request = m.AlterPartitionReassignmentsRequest(timeout_ms=30_000, topics=topics, **options)
+    topics = [{"name": name, "partitions": [{"partition_index": 0, "replicas": replicas}]}]
+    request = filled(m.AlterPartitionReassignmentsRequest, timeout_ms=30_000, topics=topics, **options)
     [part] = three.ask(request, 1 if options else 0).responses[0].partitions
     return part.error_code, part.error_message
 
 
 def reassignments(three: ThreeBrokers, name: str) -> list[tuple[list[int], list[int], list[int]]]:
-    form = m.ListPartitionReassignmentsRequest
-    wanted = [form.ListPartitionReassignmentsTopics(name=name, partition_indexes=[0])]
+    wanted = [{"name": name, "partition_indexes": [0]}]
+    request = filled(m.ListPartitionReassignmentsRequest, timeout_ms=30_000, topics=wanted)
     return [
         (list(part.replicas), list(part.adding_replicas), list(part.removing_replicas))
-        for topic in three.ask(form(timeout_ms=30_000, topics=wanted), 0).topics
+        for topic in three.ask(request, 0).topics
         for part in topic.partitions
     ]
 
@@ -147,14 +146,11 @@ def test_creation_answers_the_replication_factor(three: ThreeBrokers):
 # Rules J.5/7 and J.5/8.
 def test_new_partitions_have_the_replicas_that_are_assigned_or_as_many_as_the_others(three: ThreeBrokers):
     name = created(three, [2, 1])
-    form = m.CreatePartitionsRequest.CreatePartitionsTopic
 
     def add(count: int, assignments: list[list[int]] | None) -> tuple[int, str | None]:
-        assigned = (
-            None if assignments is None else [form.CreatePartitionsAssignment(broker_ids=each) for each in assignments]
-        )
-        topics = [form(name=name, count=count, assignments=assigned)]
-        request = m.CreatePartitionsRequest(topics=topics, timeout_ms=30_000, validate_only=False)
+        assigned = assignments and [{"broker_ids": each} for each in assignments]
+        topics = [{"name": name, "count": count, "assignments": assigned}]
+        request = filled(m.CreatePartitionsRequest, topics=topics, timeout_ms=30_000, validate_only=False)
         [answer] = three.ask(request, 3).results
         return answer.error_code, answer.error_message
 
@@ -174,19 +170,20 @@ def test_new_partitions_have_the_replicas_that_are_assigned_or_as_many_as_the_ot
 # Rule J.5/5.
 def test_broker_describes_and_moves_only_the_logs_of_its_replicas(three: ThreeBrokers):
     name = created(three, [2, 1], [3, 2])
-    form = m.DescribeLogDirsRequest
-    wanted = [form.DescribableLogDirTopic(topic=name, partitions=[0, 1])]
+
+    def described(topics: list[Any], broker_id: int) -> Any:
+        [found] = three.ask(filled(m.DescribeLogDirsRequest, topics=topics), 4, broker_id).results
+        return found
 
     def partitions(broker_id: int) -> list[int]:
-        [found] = three.ask(form(topics=wanted), 4, broker_id).results
+        found = described([{"topic": name, "partitions": [0, 1]}], broker_id)
         return sorted(part.partition_index for topic in found.topics for part in topic.partitions)
 
     for broker_id, expected in ((1, [0]), (2, [0, 1]), (3, [1])):
         wait_until(lambda b=broker_id, e=expected: partitions(b) == e, f"broker {broker_id} has {expected}")
-    [found] = three.ask(form(topics=[]), 4, 3).results
-    item = m.AlterReplicaLogDirsRequest.AlterReplicaLogDir
-    moved = item(path=found.log_dir, topics=[item.AlterReplicaLogDirTopic(name=name, partitions=[0, 1])])
-    [topic] = three.ask(m.AlterReplicaLogDirsRequest(dirs=[moved]), 2, 3).results
+    found = described([], 3)
+    moved = {"path": found.log_dir, "topics": [{"name": name, "partitions": [0, 1]}]}
+    [topic] = three.ask(filled(m.AlterReplicaLogDirsRequest, dirs=[moved]), 2, 3).results
     codes = {part.partition_index: part.error_code for part in topic.partitions}
     assert codes == {0: ErrorCode.REPLICA_NOT_AVAILABLE, 1: NONE}
 
@@ -194,11 +191,10 @@ def test_broker_describes_and_moves_only_the_logs_of_its_replicas(three: ThreeBr
 # Rules F.1/4 and F.1/5.
 def test_only_replicas_describe_the_producers_of_a_partition(three: ThreeBrokers):
     name = created(three, [2, 1])
-    request = m.DescribeProducersRequest
-    wanted = [request.TopicRequest(name=name, partition_indexes=[0])]
+    request = filled(m.DescribeProducersRequest, topics=[{"name": name, "partition_indexes": [0]}])
 
     def said(broker_id: int) -> tuple[int, str | None]:
-        [part] = three.ask(request(topics=wanted), 0, broker_id).topics[0].partitions
+        [part] = three.ask(request, 0, broker_id).topics[0].partitions
         return part.error_code, part.error_message
 
     for broker_id, expected in ((1, NONE), (2, NONE), (3, ErrorCode.NOT_LEADER_OR_FOLLOWER)):
@@ -313,15 +309,10 @@ def test_writes_need_as_many_replicas_in_sync_as_the_topic_demands(three: ThreeB
 # Rule A.13 receiver/4.
 def test_markers_go_to_the_leader_and_not_to_other_brokers(three: ThreeBrokers):
     name = created(three, [2, 1])
-    marker = m.WriteTxnMarkersRequest.WritableTxnMarker
+    marker = {"producer_id": 7, "producer_epoch": 0, "topics": [{"name": name, "partition_indexes": [0]}]}
 
     def written(broker_id: int) -> int:
-        one = marker(
-            producer_id=7,
-            producer_epoch=0,
-            topics=[marker.WritableTxnMarkerTopic(name=name, partition_indexes=[0])],
-        )
-        answer = three.ask(m.WriteTxnMarkersRequest(markers=[one]), 2, broker_id)
+        answer = three.ask(filled(m.WriteTxnMarkersRequest, markers=[marker]), 2, broker_id)
         return int(answer.markers[0].topics[0].partitions[0].error_code)
 
     wait_until(lambda: written(2) == NONE, "the leader writes the marker")
