@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 
-def before(cluster: object, call: str, act: Callable[[], object], times: int = 1) -> None:
-    """Act before each of the next requests of a kind; an error of the act is the answer."""
-    _interpose(cluster, call, times, lambda perform: (act(), perform())[1])
+def before(cluster: object, call: str, act: Callable[[], object], times: int = 1, first: int = 1) -> None:
+    """Act before requests of a kind, from the `first` one on; an error of the act is the answer."""
+    _interpose(cluster, call, times, lambda perform: (act(), perform())[1], first)
 
 
 def after(cluster: object, call: str, act: Callable[[], object], times: int = 1) -> None:
@@ -26,6 +26,18 @@ def fail(cluster: object, call: str, error: BaseException, times: int = 10_000, 
         raise error
 
     _interpose(cluster, call, times, lambda _: refuse(), first)
+
+
+def watched(cluster: object, call: str) -> list[tuple[Any, ...]]:
+    """Return the arguments of the requests of a kind, as they come."""
+    usual, seen = getattr(cluster, call), list[tuple[Any, ...]]()
+
+    def note(*given: Any, **named: Any) -> Any:
+        seen.append((*given, *named.values()))
+        return usual(*given, **named)
+
+    setattr(cluster, call, note)
+    return seen
 
 
 def restore(cluster: object, *calls: str) -> None:

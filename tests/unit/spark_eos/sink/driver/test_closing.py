@@ -10,7 +10,7 @@ from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition
 from spark_eos.admin.inventory import read_inventory
 from spark_eos.errors import LostTransactionError, UnansweredError
-from spark_eos.open_transaction import EndAnswer, OpenTransaction
+from spark_eos.open_transaction import EndAnswer
 from spark_eos.sink.decision import (
     Decision,
     Intervention,
@@ -28,8 +28,17 @@ from spark_eos.sink.protocol.answers import DecisionWrite
 from spark_eos.sink.protocol.decision_log import DecisionLog
 from spark_eos.sink.protocol.retirement import Retirement, completed
 from tests.support.spark_eos.driving import LogOn, log_of, settle
+from tests.support.spark_eos.interceptors import after, before, fail, watched
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
-from tests.support.spark_eos.sink_commits import cluster, committer_of, decide_and_die, decision_of, prepare, repeated
+from tests.support.spark_eos.sink_commits import (
+    cluster,
+    committer_of,
+    decide_and_die,
+    decision_of,
+    prepare,
+    repeated,
+    task_id,
+)
 
 __all__ = ["cluster"]
 # UUIDs, which Spark queries, their runs and jobs may have as names.
@@ -102,17 +111,9 @@ def test_all_parts_of_an_expired_decision_are_deleted(cluster: MemoryCluster, mo
 
 def test_incomplete_job_keeps_its_decision(cluster: MemoryCluster) -> None:
     messages = prepare(cluster, 0)
-    write = cluster.write_decision
-
-    def lose_one(decision_write: object) -> object:
-        answer = write(decision_write)  # type: ignore[arg-type]
-        cluster.time_out(messages[0].transaction.transactional_id)  # type: ignore[union-attr]
-        return answer
-
-    with pytest.MonkeyPatch.context() as losing:
-        losing.setattr(cluster, "write_decision", lose_one)
-        with pytest.raises(LostTransactionError):
-            committer_of(cluster, retirement=Retirement.FORGET).commit(messages, 0)
+    after(cluster, "write_decision", lambda: cluster.time_out(task_id()))
+    with pytest.raises(LostTransactionError):
+        committer_of(cluster, retirement=Retirement.FORGET).commit(messages, 0)
     assert None not in decision_values(cluster)
 
 
@@ -120,18 +121,9 @@ def test_incomplete_job_keeps_its_decision(cluster: MemoryCluster) -> None:
 def test_unwritable_completion_note_does_not_fail_the_job(
     cluster: MemoryCluster, retirement: Retirement, caplog: pytest.LogCaptureFixture
 ) -> None:
-    committer = committer_of(cluster, retirement=retirement)
-    write, writes = cluster.write_decision, []
-
-    def only_once(decision_write: object) -> object:
-        writes.append(decision_write)
-        if len(writes) > 1:
-            raise UnansweredError("the broker is offline")
-        return write(decision_write)  # type: ignore[arg-type]
-
-    with pytest.MonkeyPatch.context() as failing:
-        failing.setattr(cluster, "write_decision", only_once)
-        committer.commit(prepare(cluster, 0), 0)
+    fail(cluster, "write_decision", UnansweredError("the broker is offline"), first=2)
+    writes = watched(cluster, "write_decision")
+    committer_of(cluster, retirement=retirement).commit(prepare(cluster, 0), 0)
     assert len(writes) == 2
     assert "is committed; its completion could not be recorded" in caplog.text
 
@@ -140,17 +132,12 @@ def test_unwritable_completion_note_does_not_fail_the_job(
 def test_job_does_not_close_its_decision_over_a_newer_one(retirement: Retirement) -> None:
     """Under V1 closing takes a new epoch; another process decides between the check of the id and that epoch."""
     cluster = MemoryCluster(version=1)
-    first, init, taken = committer_of(cluster, retirement=retirement), cluster.init_producer_id, []
-
-    def decide_first(transactional_id: str, timeout_ms: int) -> OpenTransaction:
-        taken.append(transactional_id)
-        if taken.count("p.q.driver") == 2:
-            cluster.init_producer_id = init  # type: ignore[method-assign]
-            committer_of(cluster, "run2").commit(prepare(cluster, 1, "run2"), 1)
-        return init(transactional_id, timeout_ms)
-
-    messages = prepare(cluster, 0)
-    cluster.init_producer_id = decide_first  # type: ignore[method-assign]
+    first, messages, others = (
+        committer_of(cluster, retirement=retirement),
+        prepare(cluster, 0),
+        prepare(cluster, 1, "run2"),
+    )
+    before(cluster, "init_producer_id", lambda: committer_of(cluster, "run2").commit(others, 1), first=2)
     first.commit(messages, 0)
     newest = LogOn(cluster, "p", "q", DECISIONS).newest()
     assert (newest.run, newest.micro_batch, newest.completed_at_ms) == ("run2", 1, None)
@@ -166,9 +153,8 @@ def test_unconfirmed_deletion_is_logged(
     def refuse_deletions(decision_write: DecisionWrite) -> EndAnswer:
         return write(decision_write) if decision_write.metadata is not None else EndAnswer(code)
 
-    with pytest.MonkeyPatch.context() as refusing:
-        refusing.setattr(cluster, "write_decision", refuse_deletions)
-        committer.commit(prepare(cluster, 0), 0)
+    cluster.write_decision = refuse_deletions  # type: ignore[method-assign]
+    committer.commit(prepare(cluster, 0), 0)
     assert (
         "its completion could not be recorded in the decision topic: The decision of q may not have been deleted: "
         in caplog.text

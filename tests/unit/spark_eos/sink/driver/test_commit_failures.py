@@ -27,12 +27,12 @@ from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink import decision_writer
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.messages import Empty, Place, Prepared, TaskMessage
-from spark_eos.sink.protocol.answers import Appended, CommittedOffset, DecisionWrite, UnstableOffsetsError
-from spark_eos.sink.protocol.decision_log import UNSTABLE_PATIENCE_MS, DecisionLog
+from spark_eos.sink.protocol.answers import CommittedOffset, DecisionWrite, UnstableOffsetsError
+from spark_eos.sink.protocol.decision_log import UNSTABLE_PATIENCE_MS
 from spark_eos.sink.protocol.verification import margin_ms
 from tests.support.clocks import StandingClock
 from tests.support.spark_eos.driving import log_of
-from tests.support.spark_eos.interceptors import after, before, fail, instead, restore
+from tests.support.spark_eos.interceptors import after, before, fail, instead, restore, watched
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import (
     cluster,
@@ -255,17 +255,10 @@ def test_late_decision_is_not_made(cluster: MemoryCluster) -> None:
     assert visible(cluster) == 0
 
 
-def test_decision_deadline_leaves_time_for_completion(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int | None] = []
-    append = cluster.append_decision
-
-    def note(decision: DecisionWrite) -> Appended:
-        asked.append(decision.decide_by_ms)
-        return append(decision)
-
-    monkeypatch.setattr(cluster, "append_decision", note)
+def test_decision_deadline_leaves_time_for_completion(cluster: MemoryCluster) -> None:
+    written = watched(cluster, "append_decision")
     committer_of(cluster).commit(prepare(cluster, 0), 0)
-    assert asked == [cluster.now_ms + 60_000 - 3_000]
+    assert [decision.decide_by_ms for (decision,) in written] == [cluster.now_ms + 60_000 - 3_000]
 
 
 def test_late_end_txn_still_in_flight_decides_nothing(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -484,16 +477,12 @@ def test_outdated_decision_of_an_earlier_run_does_not_explain_a_loss(cluster: Me
         committer_of(cluster).commit(prepare(cluster, 1), 1)
 
 
-def test_loss_is_reported_if_the_newest_decision_cannot_be_read(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-
-    def unreachable(*_: object) -> None:
-        raise UnreachableError("no coordinator is known")
-
-    _pause_after_decision(cluster, lambda: monkeypatch.setattr(DecisionLog, "newest", unreachable))
+def test_loss_is_reported_if_the_newest_decision_cannot_be_read(cluster: MemoryCluster) -> None:
+    committer = committer_of(cluster)
+    unreachable = UnreachableError("no coordinator is known")
+    _pause_after_decision(cluster, lambda: fail(committer.own.log, "newest", unreachable))
     with pytest.raises(LostTransactionError, match="2 of its 2"):
-        committer_of(cluster).commit(prepare(cluster, 0), 0)
+        committer.commit(prepare(cluster, 0), 0)
 
 
 def test_retried_completion_checks_before_committing(cluster: MemoryCluster) -> None:
@@ -539,22 +528,14 @@ def test_no_transaction_is_the_first_to_be_committed_when_the_time_is_over(
     assert visible(cluster) == 2
 
 
-def test_commit_is_repeated_while_its_transactions_last(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commit_is_repeated_while_its_transactions_last(cluster: MemoryCluster) -> None:
     """The setting of the API timeout may be longer than that, and is no reason to commit what has timed out."""
-    end, waits = cluster.end_transactions, []
-
-    def noting(opened: list[OpenTransaction], commit: bool, wait_ms: int | None = None) -> object:
-        waits.append(wait_ms)
-        return end(opened, commit)
-
-    monkeypatch.setattr(cluster, "end_transactions", noting)
+    ends = watched(cluster, "end_transactions")
     prepared = [each for each in prepare(cluster, 0) if isinstance(each, Prepared)]
     committer_of(cluster).commit(
         [replace(each, transaction=replace(each.transaction, timeout_ms=300_000)) for each in prepared], 0
     )
-    assert waits == [300_000]
+    assert [wait_ms for _, _, wait_ms in ends] == [300_000]
 
 
 def test_time_of_a_first_commit_is_that_of_the_coordinator(cluster: MemoryCluster) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -20,6 +19,7 @@ from spark_eos.sink.protocol.answers import Description
 from spark_eos.sink.protocol.retirement import Retirement
 from spark_eos.sink.protocol.verification import open_problem
 from tests.support.spark_eos.driving import LogOn, end_all, log_of
+from tests.support.spark_eos.interceptors import watched
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
 
@@ -94,24 +94,13 @@ def test_sweep_ends_only_lost_attempts_and_older_runs(cluster: MemoryCluster) ->
     assert not [call for call in cluster.calls[cluster.calls.index("decide") :] if call.startswith("init p.q.run")]
 
 
-def test_ending_an_orphan_waits_out_a_coordinator_move(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ending_an_orphan_waits_out_a_coordinator_move(cluster: MemoryCluster) -> None:
     """There may be no later micro-batch to end the orphan, which blocks readers."""
     cluster.prepare(task_id(worker="lost"), 6)
-    end, list_open, waits = cluster.end_transactions, cluster.open_transactions, {}
-
-    def end_slowly(opened: Any, commit: bool, wait_ms: int | None = None) -> Any:
-        if not commit:
-            waits["end"] = wait_ms
-        return end(opened, commit, wait_ms)
-
-    def list_slowly(id_prefix: str, wait_ms: int | None = None) -> Any:
-        waits["list"] = wait_ms
-        return list_open(id_prefix, wait_ms=wait_ms)
-
-    monkeypatch.setattr(cluster, "end_transactions", end_slowly)
-    monkeypatch.setattr(cluster, "open_transactions", list_slowly)
+    ends, lists = watched(cluster, "end_transactions"), watched(cluster, "open_transactions")
     committer_of(cluster).commit(prepare(cluster, 0), 0)
-    assert waits == {"list": 1_000, "end": 30_000}
+    assert [wait_ms for _, wait_ms in lists] == [1_000]
+    assert [wait_ms for _, commit, wait_ms in ends if not commit] == [30_000]
 
 
 def test_tasks_that_found_the_batch_committed_need_no_decision(cluster: MemoryCluster) -> None:

@@ -21,6 +21,7 @@ from spark_eos.sink.protocol.answers import BatchTrace, CommittedView, Descripti
 from spark_eos.sink.protocol.log_fates import seen_fate
 from spark_eos.sink.protocol.settlement import FATES, described_fate, must_write
 from tests.support.spark_eos.driving import end_all, logged_fates, must_task_write, settle
+from tests.support.spark_eos.interceptors import fail, instead, restore, watched
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import committer_of, decide_and_die, decision_of, prepare, task_id
 
@@ -168,10 +169,16 @@ def test_total_loss_is_rewritten_under_both_policies(cluster: MemoryCluster) -> 
     assert {must_write(settled, 0, policy) for policy in OnLostTransaction} == {True}
 
 
+def block(cluster: MemoryCluster) -> None:
+    """Let a foreign transaction block the last stable offset; its partition has no end, as before its marker."""
+    instead(cluster, "unstable_end", lambda: None, times=100_000)
+    cluster.prepare("foreign", 0)
+
+
 # Seed 4023 of the simulation: the query stopped over transactions that were committed.
 @pytest.mark.parametrize("lost", [False, True])
 def test_abort_of_the_next_transaction_is_no_loss_while_the_log_cannot_be_read(
-    monkeypatch: pytest.MonkeyPatch, lost: bool, cluster: MemoryCluster
+    lost: bool, cluster: MemoryCluster
 ) -> None:
     """After a downgrade an abort leaves the epoch as it is: it looks like an abort of the transaction before."""
     one = cluster.prepare("one", 0)
@@ -181,9 +188,9 @@ def test_abort_of_the_next_transaction_is_no_loss_while_the_log_cannot_be_read(
         assert settle(cluster, _decision(one)).took_effect
     entry = cluster.ids["one"]
     cluster.ids["one"] = replace(entry, state=TransactionState.COMPLETE_ABORT)
-    with monkeypatch.context() as away:
-        away.setattr(cluster, "views", lambda offsets, _: {})
-        assert settle(cluster, _decision(one)).pending == (one,)
+    instead(cluster, "views", dict, times=100_000)
+    assert settle(cluster, _decision(one)).pending == (one,)
+    restore(cluster, "views")
     settled = settle(cluster, _decision(one))
     assert settled.took_no_effect if lost else settled.took_effect
 
@@ -191,21 +198,16 @@ def test_abort_of_the_next_transaction_is_no_loss_while_the_log_cannot_be_read(
 @pytest.mark.parametrize("raises", [False, True])
 @pytest.mark.parametrize("others_lost", [False, True])
 def test_records_above_the_last_stable_offset_are_unresolved_and_not_lost(
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    raises: bool,
-    others_lost: bool,
-    cluster: MemoryCluster,
+    caplog: pytest.LogCaptureFixture, raises: bool, others_lost: bool, cluster: MemoryCluster
 ) -> None:
     """Another transaction blocks the last stable offset, and the coordinator no longer knows the decided one."""
-    monkeypatch.setattr(cluster, "unstable_end", _no_marker_yet)
-    cluster.prepare("foreign", 0)
+    block(cluster)
     one, two = cluster.prepare("one", 0), cluster.prepare("two", 1)
     settle(cluster, _decision(one))
     cluster.time_out("two")
     cluster.forgotten = {"one"}
     if raises:
-        monkeypatch.setattr(cluster, "view", _no_answer)
+        fail(cluster, "view", UnansweredError("not in time"))
     decision = _decision(one, two) if others_lost else _decision(one)
     with caplog.at_level(logging.INFO):
         settled = settle(cluster, decision)
@@ -223,12 +225,9 @@ def test_records_above_the_last_stable_offset_are_unresolved_and_not_lost(
         assert settle(cluster, _decision(one)).took_effect
 
 
-def test_hidden_decision_of_this_micro_batch_is_waited_for_once(
-    monkeypatch: pytest.MonkeyPatch, cluster: MemoryCluster
-) -> None:
+def test_hidden_decision_of_this_micro_batch_is_waited_for_once(cluster: MemoryCluster) -> None:
     """Coordinators have lost what they knew; the query stops without a take-over, and fences no other one."""
-    monkeypatch.setattr(cluster, "unstable_end", _no_marker_yet)
-    cluster.prepare("foreign", 0)
+    block(cluster)
     decide_and_die(cluster, splits=(0,))
     cluster.forgotten = {task_id()}
     messages, before = prepare(cluster, 0, "run2", splits=(0,)), cluster.now_ms
@@ -240,11 +239,10 @@ def test_hidden_decision_of_this_micro_batch_is_waited_for_once(
 
 
 def test_older_micro_batch_that_stays_hidden_leaves_time_for_the_next_one(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, cluster: MemoryCluster
+    caplog: pytest.LogCaptureFixture, cluster: MemoryCluster
 ) -> None:
     """It was committed; a transaction that hangs hides that, at each restart."""
-    monkeypatch.setattr(cluster, "unstable_end", _no_marker_yet)
-    cluster.prepare("foreign", 0)
+    block(cluster)
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     cluster.forgotten = {task_id(worker="w0")}
     committer_of(cluster, "run2").commit(prepare(cluster, 1, "run2"), 1)
@@ -272,29 +270,19 @@ def test_older_micro_batch_is_waited_for_as_long_as_an_election_takes(
         committer_of(cluster, "run2").commit(following, 1)
 
 
-def _no_marker_yet(*_: object, **__: object) -> None:
-    """Return no end, like a partition whose leader has not written the marker."""
-
-
-def _no_answer(*_: object, **__: object) -> None:
-    raise UnansweredError("not in time")
-
-
 @pytest.mark.parametrize("is_known", [True, False])
-def test_log_of_a_topic_made_again_tells_nothing_of_earlier_records(
-    monkeypatch: pytest.MonkeyPatch, is_known: bool
-) -> None:
+def test_log_of_a_topic_made_again_tells_nothing_of_earlier_records(is_known: bool) -> None:
     """The explorer found it: the new topic is too short, or has other records of the producer at the same offset."""
     cluster = MemoryCluster(topic_ids={"t": UUID(int=2)})
     written = cluster.prepare("one", 0)
     one = replace(written, ranges=tuple(replace(each, topic_id=UUID(int=1)) for each in written.ranges))
     cluster.time_out("one")
     if is_known:
-        monkeypatch.setattr(cluster, "view", _no_answer)
+        fail(cluster, "view", UnansweredError("not in time"))
     else:
         cluster.forgotten = {"one"}
         aborted = (AbortedTransaction(one.producer.producer_id, one.ranges[0].first_offset),)
-        monkeypatch.setattr(cluster, "view", lambda *_, **__: CommittedView(1, (), aborted))
+        instead(cluster, "view", lambda: CommittedView(1, (), aborted), times=100_000)
     settled = settle(cluster, _decision(one))
     assert settled.pending == ()
     assert (settled.lost if is_known else settled.unknown) == (one,)
@@ -314,7 +302,9 @@ def test_topic_that_is_gone_does_not_hide_another_that_was_made_again(monkeypatc
         return replaced(written, ids)
 
     def view(place: TopicPartition, *_: object, **__: object) -> CommittedView | None:
-        return None if place.topic == "gone" else _no_answer()
+        if place.topic == "gone":
+            return None
+        raise UnansweredError("not in time")
 
     monkeypatch.setattr(cluster, "replaced_topics", ask)
     monkeypatch.setattr(cluster, "view", view)
@@ -358,7 +348,7 @@ def test_time_limit_does_not_apply_while_transactions_resolve(monkeypatch: pytes
     assert cluster.now_ms - began_ms > 4000 * SETTLE_LIMIT_SECONDS
 
 
-def test_many_transactions_are_resolved_with_few_partition_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_transactions_are_resolved_with_few_partition_reads() -> None:
     cluster = MemoryCluster()
     transactions = tuple(cluster.prepare(f"id{number}", number % 4) for number in range(400))
     transactions = tuple(replace(each, split=number) for number, each in enumerate(transactions))
@@ -366,20 +356,16 @@ def test_many_transactions_are_resolved_with_few_partition_reads(monkeypatch: py
         cluster.time_out(each.transactional_id)
     end_all(cluster, transactions[300:], commit=True)
     cluster.forgotten = set(cluster.ids)
-    looks: list[Mapping[TopicPartition, int]] = []
-    views = cluster.views
-    monkeypatch.setattr(
-        cluster, "views", lambda offsets, wait_ms: looks.append(offsets) or views(offsets, wait_ms=wait_ms)
-    )
+    looks = watched(cluster, "views")
     settled = settle(cluster, _decision(*transactions))
     assert (settled.lost, settled.committed) == (transactions[:300], transactions[300:])
-    assert [len(each) for each in looks] == [4]
+    assert [len(offsets) for offsets, _ in looks] == [4]
 
 
-def test_transaction_with_many_unreadable_partitions_is_unresolved_after_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[object] = []
+def test_transaction_with_many_unreadable_partitions_is_unresolved_after_a_few() -> None:
     cluster = MemoryCluster()
-    monkeypatch.setattr(cluster, "views", lambda offsets, _: looks.append(offsets) or {})
+    instead(cluster, "views", dict, times=99)
+    looks = watched(cluster, "views")
     ranges = tuple(WrittenRange("t", number, 0, 0, 1) for number in range(500))
     each = replace(_transaction(2), ranges=ranges)
     assert logged_fates(cluster, [each]) == {each: Fate.HIDDEN}
@@ -437,11 +423,8 @@ def test_completion_of_many_transactions_logs_how_many_are_left(
     assert re.findall(r"micro-batch 3 of q: (\d+) transactions? left to end of 10 decided", caplog.text) == ["6", "2"]
 
 
-def test_recovery_that_waits_logs_at_intervals(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, cluster: MemoryCluster
-) -> None:
-    monkeypatch.setattr(cluster, "unstable_end", lambda *_, **__: None)
-    cluster.prepare("foreign", 0)
+def test_recovery_that_waits_logs_at_intervals(caplog: pytest.LogCaptureFixture, cluster: MemoryCluster) -> None:
+    block(cluster)
     one = cluster.prepare("one", 0)
     decision = Decision("p", "q", "r", 3, 1, 1, 0, (one,))
     settle(cluster, decision)

@@ -18,6 +18,7 @@ from spark_eos.sink.protocol.descriptions import why_earlier
 from spark_eos.sink.protocol.settlement import Fate, complete
 from spark_eos.sink.task.identity_pool import IdentityPool
 from tests.support.spark_eos.driving import LogOn, describe_prepared, fates_of, log_of, verify
+from tests.support.spark_eos.interceptors import watched
 from tests.support.spark_eos.sink_cluster import DECISIONS, Id, MemoryCluster
 from tests.support.spark_eos.sink_commits import (
     cluster,
@@ -71,14 +72,12 @@ def test_restart_with_a_pointer_from_a_stale_broker_writes_no_row_twice(
 
 
 def test_first_decision_after_a_takeover_checks_again_and_later_ones_do_not(cluster: MemoryCluster) -> None:
-    asked: list[bool] = []
-    append = cluster.append_decision
-    cluster.append_decision = lambda each: (asked.append(each.reads_offsets), append(each))[1]  # type: ignore[method-assign]
+    written = watched(cluster, "append_decision")
     committer = committer_of(cluster)
     for micro_batch in range(3):
         committer.commit(prepare(cluster, micro_batch), micro_batch)
     # Under V1 each decision initializes the id.
-    assert asked == [True, cluster.version == 1, cluster.version == 1]
+    assert [each.reads_offsets for (each,) in written] == [True, cluster.version == 1, cluster.version == 1]
 
 
 def test_superseded_run_does_not_decide_on_a_stale_pointer(cluster: MemoryCluster) -> None:
