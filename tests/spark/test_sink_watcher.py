@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from broker_core.types import ProducerIdentity, TopicPartition
@@ -20,20 +19,20 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import ClientStateError
 from spark_eos.open_transaction import OpenTransaction
 from spark_eos.options.client import ClientOptions
-from spark_eos.options.sink import SinkOptions, sink_options
+from spark_eos.options.sink import sink_options
 from spark_eos.runtime import process_state
 from spark_eos.sink import abort_sweep
 from spark_eos.sink.abort_sweep import keep_sweeping, sweep_at_the_end, sweep_incarnation
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.detached_process import DetachedProcess, end_unprepared
-from spark_eos.sink.factory import committer, task_writer
 from spark_eos.sink.incarnation import checkpoint_of, current_incarnation, end_incarnation, new_incarnation
-from spark_eos.sink.messages import Place, Prepared
+from spark_eos.sink.messages import Prepared
 from spark_eos.sink.spark_writers import _before_driver_ends
 from spark_eos.sink.task.transaction import TaskTransaction, Watchdog, watch
 from tests.support.clocks import AheadClock, runtime_by
 from tests.support.spark_eos.client_world import encoded, make_topic, read_values, unique
 from tests.support.spark_eos.driving import log_of
+from tests.support.spark_eos.sink_process import SinkProcess
 from tests.support.spark_eos.spark_session import ROOT
 from tests.support.waiting import wait_until
 
@@ -367,40 +366,24 @@ def test_commit_without_the_folder_of_the_driver_names_a_cleaner_as_well(local_f
             pass
 
 
-class Query:
+class Query(SinkProcess):
     """Tasks and drivers of one query, each run with an incarnation."""
 
     def __init__(self, client: KafkaClient, address: str) -> None:
-        self.client, self.address, self.topic = client, address, make_topic(client)
-        self.prefix, self.name = unique("prefix"), str(uuid.uuid4())
-        self.options: SinkOptions = sink_options(
-            {
-                "kafka.bootstrap.servers": address,
-                "topic": self.topic,
-                "transactionalIdPrefix": self.prefix,
-                "decisionTopic": make_topic(client, cleanup_policy="compact"),
-                "transactionTimeout": "60s",
-            }
-        )
+        self.client, self.prefix = client, unique("prefix")
+        options = {"transactionalIdPrefix": self.prefix, "transactionTimeout": "60s"}
+        options["decisionTopic"] = make_topic(client, cleanup_policy="compact")
+        super().__init__(address, make_topic(client), str(uuid.uuid4()), **options)
 
     def prepare(self, run: str, incarnation: str | None, micro_batch: int = 0) -> Prepared:
-        place = Place(self.name, run, micro_batch, 0)
-        writer = task_writer(process_state(), self.options, place, may_be_decided=True, incarnation=incarnation)
-        message = writer.write(iter([pa.record_batch({"value": pa.array([f"row {micro_batch}"])})]))
-        assert isinstance(message, Prepared)
-        return message
+        return self.write(run, micro_batch=micro_batch, row=f"row {micro_batch}", incarnation=incarnation)
 
     def commit(self, message: Prepared) -> None:
-        committer(process_state(), self.options, self.name, message.place.run).commit(
-            [message], message.place.micro_batch
-        )
+        self.committer(message.place.run).commit([message], message.place.micro_batch)
 
     def state_of(self, message: Prepared) -> str:
         name = message.transaction.transactional_id
         return describe_transactions(self.client, [name])[name].state
-
-    def visible(self) -> list[str]:
-        return read_values(self.address, self.topic)[0]
 
 
 @pytest.fixture
@@ -411,35 +394,32 @@ def query(client: KafkaClient, address: str) -> Query:
 def test_abort_without_messages_leaves_a_newer_driver_alone(query: Query) -> None:
     old_incarnation, new_incarnation_ = new_incarnation(), new_incarnation()
     old, newer = query.prepare("run1", old_incarnation), query.prepare("run2", new_incarnation_)
-    sweep_incarnation(process_state(), query.options, old_incarnation, 0)
+    sweep_incarnation(query.process, query.options, old_incarnation, 0)
     wait_until(lambda: query.state_of(old) == "CompleteAbort", "the old run's transaction is aborted")
     assert query.state_of(newer) == "Ongoing"
     query.commit(newer)
     late = query.prepare("run1", old_incarnation, 1)
-    sweep_incarnation(process_state(), query.options, old_incarnation, 1)
+    sweep_incarnation(query.process, query.options, old_incarnation, 1)
     wait_until(lambda: query.state_of(late) == "CompleteAbort", "the old run's transaction is aborted")
     query.commit(query.prepare("run2", new_incarnation_, 1))
-    assert query.visible() == ["row 0", "row 1"]
+    assert query.visible() == [["row 0", "row 1"]]
 
 
 def test_decided_transactions_are_not_swept(query: Query) -> None:
     incarnation = new_incarnation()
     decided = query.prepare("run1", incarnation)
-    log = log_of(committer(process_state(), query.options, query.name, "run1"))
-    log.decide(Decision(query.prefix, query.name, "run1", 0, 1, 1, 0, (decided.transaction,)), log.take_over())
-    sweep_incarnation(process_state(), query.options, incarnation, 0)
+    log = log_of(query.committer("run1"))
+    log.decide(Decision(query.prefix, query.query, "run1", 0, 1, 1, 0, (decided.transaction,)), log.take_over())
+    sweep_incarnation(query.process, query.options, incarnation, 0)
     assert query.state_of(decided) == "Ongoing"
     # The next run completes it.
-    place = Place(query.name, "run2", 0, 0)
-    task_writer(process_state(), query.options, place, may_be_decided=True).write(
-        iter([pa.record_batch({"value": pa.array(["x"])})])
-    )
-    assert query.visible() == ["row 0"]
+    query.task("run2", 0, row="x")
+    assert query.visible() == [["row 0"]]
 
 
 def test_transactions_without_a_launch_are_left_alone(query: Query) -> None:
     other = query.prepare("run1", None)
-    sweep_incarnation(process_state(), query.options, new_incarnation(), 0)
+    sweep_incarnation(query.process, query.options, new_incarnation(), 0)
     assert query.state_of(other) == "Ongoing"
     query.commit(other)
 
