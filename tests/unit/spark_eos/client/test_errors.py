@@ -154,13 +154,6 @@ def test_codes_without_a_row_get_the_default_action(api: Api) -> None:
     assert DEFAULTS[api] in (FATAL, ABORTABLE)
 
 
-@pytest.mark.parametrize("api", Api)
-def test_only_produce_splits_batches_and_no_error_code_counts_as_success(api: Api) -> None:
-    verdicts = set(TABLE[api].values())
-    assert SUCCESS not in verdicts
-    assert (SPLIT in verdicts) == (api is Api.PRODUCE)
-
-
 @pytest.mark.parametrize(
     ("api", "code", "family"),
     [

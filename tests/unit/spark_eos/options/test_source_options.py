@@ -205,16 +205,11 @@ def test_wrong_batch_options_are_refused(given: dict[str, str], message: str) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("endingOffsets", "latest", "ending offset not valid in streaming queries"),
-        ("endingTimestamp", "5", "ending timestamp not valid in streaming queries"),
-        ("endingOffsetsByTimestamp", '{"t":{"0":5}}', "ending timestamp not valid in streaming queries"),
-    ],
+    ("name", "value"), [("Offsets", "latest"), ("Timestamp", "5"), ("OffsetsByTimestamp", '{"t":{"0":5}}')]
 )
-def test_stream_refuses_ending_offsets(name: str, value: str, message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        stream_options(BASE | {name: value})
+def test_stream_refuses_ending_offsets(name: str, value: str) -> None:
+    with pytest.raises(OptionError, match=r"ending (offset|timestamp) not valid in streaming queries"):
+        stream_options(BASE | {f"ending{name}": value})
 
 
 @pytest.mark.parametrize(
