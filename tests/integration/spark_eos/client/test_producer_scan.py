@@ -10,8 +10,8 @@ from broker_core import EmbeddedBroker, Error
 from broker_core.types import TopicPartition
 from spark_eos.admin.command import ExitCode, main
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.producer_scan import ProducerScan, unreadable_text
-from spark_eos.errors import AuthorizationError, BrokerError, TopicError, UnansweredError, UnsupportedError
+from spark_eos.client.producer_scan import ProducerScan
+from spark_eos.errors import AuthorizationError, BrokerError, UnansweredError
 from spark_eos.options.client import ClientOptions
 from tests.support.clients import unique
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
@@ -108,21 +108,6 @@ def test_scan_of_one_broker_queries_only_that_one(cluster: EmbeddedBroker, clien
     assert [each.broker for each in seen] == [2, 2, 2]
 
 
-def test_scan_shows_open_transactions(cluster: EmbeddedBroker, client: KafkaClient) -> None:
-    topic = unique("topic")
-    cluster.create_topic(topic, 3)
-    with RawClient(cluster.bootstrap_servers.split(",")[0]) as raw:
-        cluster.move_leader((topic, 1), 1)
-        session = RawSession(raw, unique("id"))
-        cluster.move_coordinator(1, transactional_id=session.transactional_id)
-        identity = open_up(session, topic, 1)
-    found = ProducerScan(client).run(places(3, topic))
-    assert [len(each) for each in found.values()] == [0, 1, 0]
-    [producer] = found[TopicPartition(topic, 1)]
-    assert (producer.producer_id, producer.producer_epoch, producer.first_offset) == (*identity, 0)
-    assert producer.is_in_transaction
-
-
 def test_leader_that_moves_during_a_scan_is_followed(cluster: EmbeddedBroker, client: KafkaClient) -> None:
     topic = unique("topic")
     cluster.create_topic(topic, 3)
@@ -143,17 +128,6 @@ def test_broker_without_the_replica_is_not_queried_again(cluster: EmbeddedBroker
         ProducerScan(client, broker_id=77).run(places(1))
 
 
-def test_partition_that_cannot_be_described_is_an_error_or_collected(
-    cluster: EmbeddedBroker, client: KafkaClient
-) -> None:
-    wanted = [*places(2), TopicPartition(unique("none"), 0)]
-    with pytest.raises(TopicError, match=f"{wanted[2]} was refused with UNKNOWN_TOPIC_OR_PARTITION"):
-        ProducerScan(client).run(wanted)
-    unreadable: dict[TopicPartition, str] = {}
-    assert list(ProducerScan(client, unreadable=unreadable).run(wanted)) == wanted[:2]
-    assert unreadable_text(unreadable) == f"Not checked: {wanted[2]} (UNKNOWN_TOPIC_OR_PARTITION (3))."
-
-
 def test_refused_right_is_an_error_or_collected(cluster: EmbeddedBroker, client: KafkaClient) -> None:
     with cluster.fault(api=DESCRIBE, action=Error("TOPIC_AUTHORIZATION_FAILED")) as fault:
         with pytest.raises(AuthorizationError, match="Grant the principal READ on the topic"):
@@ -162,16 +136,3 @@ def test_refused_right_is_an_error_or_collected(cluster: EmbeddedBroker, client:
         unreadable: dict[TopicPartition, str] = {}
         assert ProducerScan(client, unreadable=unreadable).run(places(1)) == {}
     assert list(unreadable) == places(1)
-
-
-def test_old_broker_is_an_error_with_the_first_version(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcome = KafkaClient.outcome
-
-    def older(client: KafkaClient, pending: Any, request: Any, node_id: int | None) -> Any:
-        if type(request).__name__.startswith(DESCRIBE):
-            raise UnsupportedError("IncompatibleBrokerVersion")
-        return outcome(client, pending, request, node_id)
-
-    monkeypatch.setattr(KafkaClient, "outcome", older)
-    with pytest.raises(UnsupportedError, match=r"Broker \d cannot describe the producers .*: Kafka 2.8 is the first"):
-        ProducerScan(client).run(places(1))

@@ -1,12 +1,10 @@
 """Commits and reads on either broker by each mechanism, with the options of Spark's `kafka` format."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spark_eos.admin.command import ExitCode, main
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import AuthenticationError, EosKafkaError, OptionError, UnreachableError
 from spark_eos.options.client import client_options
@@ -138,22 +136,3 @@ def test_session_is_reauthenticated_while_the_client_works(own: Credentials) -> 
             return any(each.authenticated_at > since.setdefault(each, each.authenticated_at) for each in sessions)
 
         wait_until(is_renewed, "a second authentication on one connection")
-
-
-def test_command_accepts_a_java_client_properties_file(
-    own: Credentials, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = own.by_password("PLAIN")
-    with KafkaClient(client_options(given)) as client:
-        world = World(own.kafka.bootstrap_servers, client)
-        world.committer("run1").commit([world.prepare("run1")], 0)
-    config = tmp_path / "client.properties"
-    lines = {name.removeprefix("kafka."): value.replace("\\", "\\\\") for name, value in given.items()}
-    config.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
-    words = ["--bootstrap-server", own.kafka.addresses["SECURE"], "--command-config", str(config)]
-    listed = ["decisions", "list", *words, "--decision-topic", world.decisions, "--output", "json"]
-    assert main(listed) == ExitCode.DONE
-    assert [each["state"] for each in json.loads(capsys.readouterr().out)] == ["committed"]
-    assert main(["transactions", "list", *words, "--output", "json"]) == ExitCode.DONE
-    states = {each["transactional_id"]: each["state"] for each in json.loads(capsys.readouterr().out)}
-    assert [state for name, state in states.items() if world.query in name] == ["CompleteCommit"] * 2

@@ -91,7 +91,7 @@ steps = st.one_of(
 )
 
 
-# Rules D.2/3 and D.2/5.
+# Rules D.2/1, D.2/2, D.2/3 and D.2/5.
 @examples(400)
 @given(st.lists(steps, max_size=40), st.integers(1, 6), st.randoms())
 def test_filter_shows_only_committed_records_for_any_split_of_the_log(
@@ -117,16 +117,6 @@ def test_filter_shows_only_committed_records_for_any_split_of_the_log(
                      if committed and first < log.last_stable_offset]  # fmt: skip
 
 
-# Rule D.2/2.
-def test_producer_state_is_reset_after_each_marker() -> None:
-    log = Log()
-    for verdict in (ABORT, COMMIT, ABORT, COMMIT):
-        log.write(7, 2)
-        log.finish(7, verdict)
-    answer, aborted = log.fetch(0, 100)
-    assert visible(answer, aborted) == [3, 9]
-
-
 # Rule D.2/1.
 def test_aborted_list_may_be_unordered() -> None:
     log = Log()
@@ -138,17 +128,6 @@ def test_aborted_list_may_be_unordered() -> None:
     answer, aborted = log.fetch(0, 100)
     assert aborted == [AbortedTransaction(2, 1), AbortedTransaction(1, 0)]
     assert visible(answer, aborted) == visible(answer, aborted[::-1]) == [4]
-
-
-# Rule D.2/1.
-def test_transaction_begun_before_the_fetch_is_filtered_by_the_aborted_list() -> None:
-    log = Log()
-    log.write(7, 1)
-    log.write(7, 1)
-    log.finish(7, ABORT)
-    answer, aborted = log.fetch(1, 100)
-    assert aborted == [AbortedTransaction(7, 0)]
-    assert visible(answer, aborted) == []
 
 
 # Rule D.2/4.
