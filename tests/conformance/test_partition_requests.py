@@ -102,6 +102,20 @@ def test_special_timestamps_need_their_versions(kafka: Kafka, client: RawClient)
     assert list_offset(client, topic, -1, version=1) == (NONE, 0)
 
 
+# Rules D.3/1, D.3/2 and D.3/4.
+def test_only_a_consumer_does_not_find_the_offsets_of_an_open_transaction(kafka: Kafka, session: RawSession):
+    topic = make_topic(kafka)
+    identity = session.init()[1]
+    assert session.produce(topic, record_batch([b"a"], identity, 0), version=12) == (NONE, 0)
+    for replica_id, offsets in ((-1, [-1, 0, -1]), (-2, [0, 1, 0]), (5, [0, 1, 0])):
+        asked = [
+            offsets_request(topic, timestamp=timestamp, isolation=COMMITTED, replica_id=replica_id)
+            for timestamp in (0, -1, -3)
+        ]
+        answers = [session.client.send(request, 7).topics[0].partitions[0] for request in asked]
+        assert [found.offset for found in answers] == offsets, replica_id
+
+
 # Rule D.3 errors/6.
 def test_future_leader_epoch_is_unknown(kafka: Kafka, client: RawClient):
     topic = make_topic(kafka)

@@ -60,7 +60,12 @@ def levels_request(*updates: tuple[str, int, int], version: int = 2, validate_on
 
 
 def offsets_request(
-    *topics: str, timestamp: int = -1, partitions: Sequence[int] = (0,), isolation: int = 0, leader_epoch: int = -1
+    *topics: str,
+    timestamp: int = -1,
+    partitions: Sequence[int] = (0,),
+    isolation: int = 0,
+    leader_epoch: int = -1,
+    replica_id: int = -1,
 ) -> Any:
     """Return a ListOffsets for one timestamp in partitions of each topic; -1 asks for the end."""
     parts = [
@@ -68,7 +73,7 @@ def offsets_request(
         for number in partitions
     ]
     named = [{"name": topic, "partitions": parts} for topic in topics]
-    return filled(m.ListOffsetsRequest, replica_id=-1, isolation_level=isolation, topics=named)
+    return filled(m.ListOffsetsRequest, replica_id=replica_id, isolation_level=isolation, topics=named)
 
 
 def consumer_join(group: str, *topics: str, member_id: str = "x", **fields: Any) -> Any:

@@ -15,7 +15,7 @@ from broker_core.broker.request_context import ApiCall, RequestContext, isolatio
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError, invalid_request
 from broker_core.log.partition_log import PartitionLog
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, TopicPartition
+from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, IsolationLevel, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import Fields, response_to_each
 from broker_core.wire.served import INDEXES, TOPICS, echo
@@ -31,7 +31,7 @@ _SINCE = {
     _LATEST_TIERED: 9,
     _EARLIEST_PENDING_UPLOAD: 11,
 }
-_DEBUGGING_REPLICA = -2
+_CONSUMER = -1
 _NO_OFFSET = -1
 
 _WantedOffset: TypeAlias = m.ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
@@ -75,9 +75,10 @@ def _find_offset(context: ApiCall[m.ListOffsetsRequest], topic: str, entry: _Wan
         TopicPartition(topic, entry.partition_index), context.now_ms, entry.current_leader_epoch
     )
     isolation = isolation_of(context.body.isolation_level)
+    if context.body.replica_id != _CONSUMER:
+        # A broker, or the debugging replica -2, finds all records.
+        isolation = IsolationLevel.READ_UNCOMMITTED
     if wanted == _LATEST:
-        if context.body.replica_id == _DEBUGGING_REPLICA:
-            return log.log_end_offset, NO_TIMESTAMP, leader_epoch
         return log.bound(isolation), NO_TIMESTAMP, leader_epoch
     if wanted in (_EARLIEST, _EARLIEST_LOCAL):
         return log.log_start_offset, NO_TIMESTAMP, log.leader_epochs.epoch_of(log.log_start_offset)
