@@ -1,6 +1,7 @@
 """The consumer group protocol (KIP-848) request by request: joins, assignments, fencing."""
 
 import uuid
+from typing import Any
 
 import pytest
 
@@ -282,9 +283,9 @@ def test_commits_and_fetches_are_fenced_by_member_epoch(group: GroupSession, top
 def test_offsets_of_a_transaction_are_fenced_by_member_epoch(group: GroupSession, session: RawSession):
     producer = session.init_until_done()
 
-    def commit(member_id: str, epoch: int, partition: int = 0, version: int = 5) -> int:
+    def commit(member_id: str, epoch: int, partition: int = 0, **fields: Any) -> int:
         return group.commit_in_transaction(
-            session.transactional_id, producer, member_id, epoch, partition=partition, version=version
+            session.transactional_id, producer, member_id, epoch, partition=partition, **fields
         )
 
     old = group.join("a").member_epoch
@@ -292,6 +293,7 @@ def test_offsets_of_a_transaction_are_fenced_by_member_epoch(group: GroupSession
     assert commit("a", old + 1) == commit("a", old - 1) == commit("a", -1) == ILLEGAL_GENERATION
     assert commit("a", old + 1, version=6) == STALE_MEMBER_EPOCH
     assert commit("", -1) == NONE
+    assert commit("", -1, instance_id="one") == commit("", -2) == UNKNOWN_MEMBER_ID
     group.join("b")
     group.settle(a=old, b=old + 1)
     assert (commit("a", old, 0), commit("a", old, 2)) == (NONE, ILLEGAL_GENERATION)

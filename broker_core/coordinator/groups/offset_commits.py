@@ -98,6 +98,7 @@ class OffsetCommits:
                 partitions.append(TopicIdPartition(found.topic_id, partition))
         return group.commit_error(
             request.member_id,
+            request.group_instance_id,
             request.generation_id,
             partitions,
             transactional=request.producer is not None,

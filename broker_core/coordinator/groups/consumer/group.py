@@ -189,6 +189,7 @@ class ConsumerGroup:
     def commit_error(
         self,
         member_id: str,
+        group_instance_id: str | None,
         member_epoch: int,
         partitions: Iterable[TopicIdPartition],
         *,
@@ -199,7 +200,7 @@ class ConsumerGroup:
         member = self.members.get(member_id)
         return tables.COMMIT.resolve(
             group_is_empty=not self.members,
-            caller=tables.caller_of(member_id, member_epoch),
+            caller=tables.caller_of(member_id, group_instance_id, member_epoch),
             is_member=member is not None,
             is_classic=member is not None and member.is_classic,
             fit=_commit_fit(member, member_epoch, partitions),

@@ -11,6 +11,7 @@ from enum import Enum, IntEnum
 from itertools import product
 from typing import Final
 
+from broker_core.coordinator.groups.classic.requests import NO_GENERATION, UNKNOWN_MEMBER
 from broker_core.decision_table import Row, Table
 from broker_core.errors import ErrorCode
 
@@ -86,15 +87,16 @@ HEARTBEAT_EPOCH: Final[Mapping[tuple[EpochFit, bool], ErrorCode]] = {
 class Caller(Enum):
     """The identity that a commit contains."""
 
-    ANONYMOUS = "neither member id nor epoch"
-    WITHOUT_EPOCH = "a member id, but no epoch"
+    ANONYMOUS = "neither member nor instance id, nor an epoch"
+    WITHOUT_EPOCH = "an id, but no epoch"
     MEMBER = "an epoch"
 
 
-def caller_of(member_id: str, member_epoch: int) -> Caller:
+def caller_of(member_id: str, group_instance_id: str | None, member_epoch: int) -> Caller:
     if member_epoch >= 0:
         return Caller.MEMBER
-    return Caller.WITHOUT_EPOCH if member_id else Caller.ANONYMOUS
+    is_anonymous = (member_id, group_instance_id, member_epoch) == (UNKNOWN_MEMBER, None, NO_GENERATION)
+    return Caller.ANONYMOUS if is_anonymous else Caller.WITHOUT_EPOCH
 
 
 class CommitFit(Enum):

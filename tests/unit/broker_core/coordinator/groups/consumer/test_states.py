@@ -55,11 +55,18 @@ def test_heartbeat_is_accepted_by_its_epoch(fit: EpochFit, owns_its_own_only: bo
 
 
 @pytest.mark.parametrize(
-    ("member_id", "epoch", "caller"),
-    [("", -1, Caller.ANONYMOUS), ("a", -1, Caller.WITHOUT_EPOCH), ("a", 0, Caller.MEMBER), ("", 3, Caller.MEMBER)],
+    ("member_id", "instance_id", "epoch", "caller"),
+    [
+        ("", None, -1, Caller.ANONYMOUS),
+        ("a", None, -1, Caller.WITHOUT_EPOCH),
+        ("", "i", -1, Caller.WITHOUT_EPOCH),
+        ("", None, -2, Caller.WITHOUT_EPOCH),
+        ("a", None, 0, Caller.MEMBER),
+        ("", None, 3, Caller.MEMBER),
+    ],
 )
-def test_caller_kind_follows_from_member_id_and_epoch(member_id: str, epoch: int, caller: Caller):
-    assert caller_of(member_id, epoch) is caller
+def test_caller_kind_follows_from_ids_and_epoch(member_id: str, instance_id: str | None, epoch: int, caller: Caller):
+    assert caller_of(member_id, instance_id, epoch) is caller
 
 
 # Rules E.1/16, E.1/17, E.7 commit/1, E.7 commit/2, E.7 commit/3, E.7 commit/4, E.7 commit/5, E.7 commit/6,
