@@ -16,7 +16,7 @@ from broker_core.log.recovery import recover_log
 from broker_core.log.recovery_table import RecoveryFinding
 from broker_core.log.retention import TrimmedLog
 from broker_core.log.segment import MAX_RELATIVE_OFFSET, Segment, largest_unfilled_bytes
-from broker_core.log.validation import validate_batch
+from broker_core.log.validation import is_stamped, validate_batch
 from broker_core.ports import File, Storage, Syncs, run_steps
 from broker_core.records.control import ControlType, EndTxnMarker, build_end_txn_marker
 from broker_core.records.header import BatchHeader, assign_offsets, write_timestamps
@@ -171,7 +171,8 @@ class PartitionLog(TrimmedLog):
             timestamp_ms=now_ms,
         )
         marker = EndTxnMarker(ControlType.COMMIT if end.commit else ControlType.ABORT, end.coordinator_epoch)
-        return self._append(batch.data, batch.header, leader_epoch, None, marker)
+        stamp_ms = now_ms if is_stamped(self.config) else None
+        return self._append(batch.data, batch.header, leader_epoch, stamp_ms, marker)
 
     def _append(
         self,

@@ -38,6 +38,11 @@ _CODECS: Final = {
 }
 
 
+def is_stamped(config: TopicConfig) -> bool:
+    """Return whether batches get the time of their append."""
+    return config.message_timestamp_type == "LogAppendTime"
+
+
 def validate_batch(
     data: bytes | bytearray | memoryview,
     config: TopicConfig,
@@ -52,7 +57,7 @@ def validate_batch(
     """
     if header is None:
         header = _read_header(data)
-    stamped = config.message_timestamp_type == "LogAppendTime"
+    stamped = is_stamped(config)
     max_timestamp = header.max_timestamp
     if origin is AppendOrigin.COORDINATOR:
         # The coordinator has just built it, so it is whole and undamaged, and its header is true of its records.

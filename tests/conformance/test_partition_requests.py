@@ -1,7 +1,11 @@
 """Single requests to one partition: sequences, epochs, unannounced transactions, aborted list, stale leaders."""
 
+import pytest
+
+from broker_core.types import TimestampType
 from tests.support.clients import READ_UNCOMMITTED, Kafka, end_offset, make_topic, unique, values_to_end
 from tests.support.messages import offsets_request
+from tests.support.protocols import headers, markers
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import NOBODY, Identity, RawSession, record_batch
 from tests.support.waiting import wait_until
@@ -19,6 +23,7 @@ INVALID_RECORD = 87
 TRANSACTION_ABORTABLE = 120
 
 UNCOMMITTED, COMMITTED = 0, 1
+CREATE_TIME, LOG_APPEND_TIME = TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME
 LAST_SEQUENCE = 2**31 - 1
 
 
@@ -100,6 +105,18 @@ def test_special_timestamps_need_their_versions(kafka: Kafka, client: RawClient)
     assert list_offset(client, topic, -4, version=7)[0] == UNSUPPORTED_VERSION
     assert list_offset(client, topic, -4, version=8) == (NONE, 0)
     assert list_offset(client, topic, -1, version=1) == (NONE, 0)
+
+
+# Rule C.6/8.
+@pytest.mark.parametrize("timestamps", [CREATE_TIME, LOG_APPEND_TIME])
+def test_marker_has_the_timestamp_type_of_its_topic(kafka: Kafka, session: RawSession, timestamps: TimestampType):
+    name = {CREATE_TIME: "CreateTime", LOG_APPEND_TIME: "LogAppendTime"}[timestamps]
+    topic = make_topic(kafka, config={"message.timestamp.type": name})
+    identity = session.init()[1]
+    assert session.produce(topic, record_batch([b"a"], identity, 0), version=12) == (NONE, 0)
+    session.end(identity, commit=True, version=5)
+    wait_until(lambda: bool(markers(session, topic)), "the marker")
+    assert [header.timestamp_type for header in headers(session, topic)] == [timestamps] * 2
 
 
 # Rules D.3/1, D.3/2 and D.3/4.
