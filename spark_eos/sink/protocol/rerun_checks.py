@@ -300,7 +300,7 @@ def _query_remedy(decision: Decision) -> str:
 def _closing_remedy(decision: Decision, row_count: int) -> str:
     return (
         "discardDifferingRows=true does not accept another number of rows. If all rows of the micro-batch are already "
-        "written, because their number depends on chance, close it with "
+        "written, because their number depends on chance, or because the source has lost records since, close it with "
         f"`{command(decision, *SKIP)}`: the {counted(row_count, 'row')} of the re-run are then discarded, and are lost "
         "if they are not yet written"
     )

@@ -187,6 +187,12 @@ TROUBLES = {
         "abz",
         (Remedy(SKIP, steps(Scene.skip, run("a", discard=True), NEXT), "abz"),),
     ),
+    "records that the source has lost since": Trouble(
+        run("ab"),
+        run(""),
+        "abz",
+        (Remedy("the source has lost records", steps(Scene.skip, run(""), NEXT), "abz"),),
+    ),
     "a checkpoint that is much older": Trouble(
         steps(run("ab"), run("c", micro_batch=1), run("d", micro_batch=2)),
         run("abcd"),
