@@ -22,6 +22,7 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaTCPTransport
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
+from broker_core.types import LONG_MAX
 from spark_eos.client.event_loop import EventLoop, write_directly
 from spark_eos.client.metadata import metadata_request
 from spark_eos.client.oauth_tokens import TokenProvider, keep_out_of_logs, token_provider
@@ -371,14 +372,15 @@ def manager_config(options: ClientOptions, context: TlsContext | None, tokens: T
         "client_id": options.client_id,
         "client_software_name": "spark-eos",
         "receive_message_max_bytes": options.receive_message_max_bytes,
-        "reconnect_backoff_ms": options.reconnect_backoff_ms,
-        "reconnect_backoff_max_ms": options.reconnect_backoff_max_ms,
+        # kafka-python would connect again and again without a pause.
+        "reconnect_backoff_ms": max(1, options.reconnect_backoff_ms),
+        "reconnect_backoff_max_ms": max(1, options.reconnect_backoff_max_ms),
         "request_timeout_ms": options.request_timeout_ms,
         "socket_connection_setup_timeout_ms": options.connection_setup_timeout_ms,
         "socket_connection_setup_timeout_max_ms": options.connection_setup_timeout_max_ms,
         "socket_options": socket_options,
         "max_in_flight_requests_per_connection": _MANY_IN_FLIGHT,
-        "connections_max_idle_ms": options.connections_max_idle_ms,
+        "connections_max_idle_ms": options.connections_max_idle_ms if options.connections_max_idle_ms > 0 else LONG_MAX,
         "security_protocol": options.security_protocol,
         "ssl_context": context,
         "sasl_mechanism": options.sasl_mechanism,

@@ -63,6 +63,7 @@ def test_forked_child_has_its_own_state_and_abandons_the_inherited_one() -> None
 )
 def test_retry_waits_double_up_to_the_maximum(attempt: int, expected_ms: int) -> None:
     assert backoff_ms(attempt, 100, 1_000) == expected_ms
+    assert backoff_ms(attempt, 0, 0) == 1
 
 
 def test_threads_that_need_it_have_states_of_their_own_and_the_same_ones_again() -> None:

@@ -153,3 +153,10 @@ def test_batch_size_is_read_when_the_batch_begins() -> None:
     world.check()
     first, *others = world.found["a"]
     assert first.size_bytes > 3_000 and max(each.size_bytes for each in others) <= 1_000
+
+
+def test_batches_of_no_bytes_have_one_record_each() -> None:
+    world = World(0, max_batch_bytes=0)
+    world.add({"a": 3, "b": 2}, stamps="one", keys=True, headers=False)
+    world.check()
+    assert [each.record_count for batches in world.found.values() for each in batches] == [1] * 5

@@ -222,6 +222,40 @@ def test_parsed_options_reach_the_connection() -> None:
     assert {17, 18} <= {option[2] for option in config["socket_options"]}
 
 
+# Ends of the ranges that Java's client has, and what they are read as.
+JAVAS = {
+    "batch.size": ("0", "batch_bytes", 0),
+    "compression.gzip.level": ("-1", "compression_level", None),
+    "compression.lz4.level": ("17", "compression_level", 17),
+    "compression.zstd.level": ("-131072", "compression_level", -131_072),
+    "retry.backoff.ms": ("0", "retry_backoff_ms", 0),
+    "retry.backoff.max.ms": ("0", "retry_backoff_max_ms", 0),
+    "reconnect.backoff.ms": ("0", "reconnect_backoff_ms", 0),
+    "reconnect.backoff.max.ms": ("0", "reconnect_backoff_max_ms", 0),
+    "connections.max.idle.ms": ("-1", "connections_max_idle_ms", -1),
+}
+
+
+@pytest.mark.parametrize("name", JAVAS)
+def test_end_of_javas_range_is_taken(name: str) -> None:
+    text, field, value = JAVAS[name]
+    codec = {"kafka.compression.type": name.split(".")[1]} if name.startswith("compression") else {}
+    options = sink_options({**SERVERS, "topic": "t", **codec, f"kafka.{name}": text})
+    assert getattr(options if hasattr(options, field) else options.client, field) == value
+
+
+def test_no_pause_and_no_end_of_idle_connections_reach_the_connection() -> None:
+    names = ("reconnect.backoff.ms", "reconnect.backoff.max.ms", "connections.max.idle.ms")
+    for text in ("0", "-1"):
+        idle = {"kafka.connections.max.idle.ms": text}
+        config = manager_config(
+            client_options({**SERVERS, **{f"kafka.{name}": "0" for name in names}, **idle}), None, None
+        )
+        # Attempts without any pause would only occupy a processor.
+        assert (config["reconnect_backoff_ms"], config["reconnect_backoff_max_ms"]) == (1, 1)
+        assert config["connections_max_idle_ms"] > 10**12
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -17,7 +17,8 @@ BASE = {"kafka.bootstrap.servers": "h:1"}
 def test_type_checkers_know_every_option() -> None:
     assert WriteOptions.__annotations__.keys() == {"kafka.bootstrap.servers", *(each.name for each in SINK_OPTIONS)}
     flags = {each.name for each in SINK_OPTIONS if set(each.choices) == {"true", "false"}} | {"includeHeaders"}
-    numbers = {each.name for each in SINK_OPTIONS if each.minimum} | {"transactionTimeout", "compression.level"}
+    numbers = {each.name for each in SINK_OPTIONS if each.minimum is not None}
+    numbers |= {"transactionTimeout", "compression.level"}
     for name, annotation in WriteOptions.__annotations__.items():
         extra = bool if name in flags else int if name in numbers else str
         assert annotation == extra | str | None, name
@@ -65,6 +66,7 @@ def test_compression_and_sizes_are_accepted_under_both_names(prefix: str) -> Non
 def test_compression_levels_are_parsed() -> None:
     assert sink_options(BASE | {"compression.type": "gzip", "compression.level": "9"}).compression_level == 9
     assert sink_options(BASE | {"compression.type": "zstd", "kafka.compression.zstd.level": "3"}).compression_level == 3
+    assert sink_options(BASE | {"compression.type": "zstd", "kafka.compression.level": "-1"}).compression_level is None
     for more in ({}, {"compression.level": "4"}):
         options = sink_options(BASE | {"compression.type": " LZ4:4 "} | more)
         assert (options.compression, options.compression_level) == (Compression.LZ4, 4)
@@ -94,7 +96,7 @@ def test_compression_levels_are_parsed() -> None:
         ({"compression.type": "snappy", "compression.level": "1"}, "no effect"),
         ({"compression.type": "none:1"}, "no effect"),
         ({"compression.type": "gzip:"}, "from 1 to 9"),
-        ({"compression.type": "zstd:23"}, "from 1 to 22"),
+        ({"compression.type": "zstd:23"}, "from -131072 to 22"),
         ({"compression.type": "zstd:3", "compression.level": "4"}, "different levels"),
         ({"compression.type": "gzip", "kafka.compression.type": "lz4"}, "contradict"),
         ({"transactionTimeout": "soon"}, "milliseconds"),
