@@ -16,8 +16,8 @@ from spark_eos.client import transactions
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import RecentTopics
-from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.client.producer import TransactionalProducer
+from spark_eos.client.response_decoders import FilteredMetadata
 from spark_eos.errors import EosKafkaError, TopicError, UnansweredError, UnreachableError
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.options.client import ClientOptions
@@ -58,15 +58,18 @@ def _forget_topic(world: World, monkeypatch: pytest.MonkeyPatch, answers: float)
         unknown = replace(found[world.decisions], error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, partitions={})
         return {**found, world.decisions: unknown}
 
-    look_up = OffsetLookup._describe
+    ask_filtered = world.client.ask_metadata
 
-    def lagging_look_up(self: OffsetLookup, *asked: Any) -> Any:
-        return [each for each in look_up(self, *asked) if each.name != world.decisions or left[0] <= 0]
+    def lagging_look_up(*asked: Any, **more: Any) -> Any:
+        response = ask_filtered(*asked, **more)
+        if isinstance(response, FilteredMetadata) and left[0] > 0:
+            response.topics.pop(world.decisions, None)
+        return response
 
     monkeypatch.setattr(world.client, "metadata", lagging)
     # From a new process: one that asked a moment ago uses what it knows, and the leaders check that.
     monkeypatch.setattr(world.client, "recent", RecentTopics())
-    monkeypatch.setattr(OffsetLookup, "_describe", lagging_look_up)
+    monkeypatch.setattr(world.client, "ask_metadata", lagging_look_up)
 
 
 def _lag(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
