@@ -174,16 +174,6 @@ def test_missing_topic_is_refused_promptly_and_not_created(client: KafkaClient) 
     assert name not in client.metadata(None)
 
 
-def test_coordinators_are_looked_up_in_batch_and_cached(client: KafkaClient) -> None:
-    keys = [unique("id") for _ in range(20)]
-    found = client.find_coordinators(CoordinatorType.TRANSACTION, keys)
-    assert set(found) == set(keys)
-    assert set(found.values()) <= {each.node_id for each in client.brokers()}
-    assert client.find_coordinator(CoordinatorType.GROUP, unique("group")) in {e.node_id for e in client.brokers()}
-    client.forget_coordinators(CoordinatorType.TRANSACTION, keys[0])
-    assert client.find_coordinators(CoordinatorType.TRANSACTION, keys) == found
-
-
 def test_invalidated_coordinators_are_looked_up_again() -> None:
     with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         keys = [unique("id") for _ in range(3)]
@@ -224,11 +214,6 @@ def test_all_brokers_are_queried_for_a_coordinator_concurrently() -> None:
             named = client.find_coordinator(CoordinatorType.GROUP, "group")
         assert named in kafka.broker_ids
         assert len(kafka.requests(api="FindCoordinator")) == 3, "the common version is cached"
-
-
-def test_unknown_node_is_reported(client: KafkaClient) -> None:
-    with pytest.raises(UnansweredError, match="Broker 4711"):
-        client.send(4711, ListTransactionsRequest(), timeout_ms=500)
 
 
 def test_unknown_node_fails_only_its_own_request(client: KafkaClient) -> None:

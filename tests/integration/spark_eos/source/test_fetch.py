@@ -8,9 +8,8 @@ import pytest
 from confluent_kafka import Producer
 
 from broker_core.types import IsolationLevel, TopicPartition
-from spark_eos.client.fetch import Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
+from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.errors import DataLossError, TopicError, UnansweredError
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import SourceOptions, batch_options
@@ -215,18 +214,6 @@ def test_transaction_that_hides_a_planned_range_is_named(kafka_address: str, top
     ):
         rows(piece, options)
     producer.abort_transaction(30)
-
-
-def test_fetch_is_done_at_its_end_offset(kafka_address: str, client: KafkaClient, topic: str) -> None:
-    abort(transactional_producer(kafka_address), topic, range(5))
-    limits = options_for(kafka_address, topic).fetch
-    tp = TopicPartition(topic, 0)
-    fetch = RangeFetch(client, tp, PartitionPlace(), IsolationLevel.READ_COMMITTED, limits)
-    last = list(fetch.chunks(0, 6))[-1]
-    assert last.next_position == 6
-    with pytest.raises(OffsetsGoneError) as caught:
-        list(fetch.chunks(9, 10))
-    assert (caught.value.reason, caught.value.log_start_offset) == (Gone.ABOVE_LOG_END, 0)
 
 
 def test_columns_match_the_schema(kafka_address: str, topic: str) -> None:
