@@ -170,17 +170,20 @@ class Broker:
     ) -> tuple[PartitionLog, int]:
         """Return the log of a partition this broker leads, and its leader epoch.
 
-        Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, or FENCED_/UNKNOWN_LEADER_EPOCH when the
-        client's leader epoch is not the current one (KIP-320).
+        Raises UNKNOWN_TOPIC_OR_PARTITION, FENCED_/UNKNOWN_LEADER_EPOCH when the client's leader epoch is not the
+        current one (KIP-320), which every replica knows, or NOT_LEADER_OR_FOLLOWER.
         """
         leadership = self.metadata.leadership(topic_partition)
-        if leadership.leader != self.broker_id:
+        is_leader = leadership.leader == self.broker_id
+        if client_epoch not in (NO_LEADER_EPOCH, leadership.leader_epoch) and (
+            is_leader or self.is_replica_of(topic_partition)
+        ):
+            behind = client_epoch < leadership.leader_epoch
+            code = ErrorCode.FENCED_LEADER_EPOCH if behind else ErrorCode.UNKNOWN_LEADER_EPOCH
+            raise KafkaError(code, f"{topic_partition} is at leader epoch {leadership.leader_epoch}")
+        if not is_leader:
             leader = "no broker" if leadership.leader == NO_LEADER else f"broker {leadership.leader}"
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{leader} leads {topic_partition}, not broker {self.broker_id}"
             )
-        if client_epoch not in (NO_LEADER_EPOCH, leadership.leader_epoch):
-            behind = client_epoch < leadership.leader_epoch
-            code = ErrorCode.FENCED_LEADER_EPOCH if behind else ErrorCode.UNKNOWN_LEADER_EPOCH
-            raise KafkaError(code, f"{topic_partition} is at leader epoch {leadership.leader_epoch}")
         return self.logs.get(topic_partition, now_ms), leadership.leader_epoch

@@ -7,8 +7,9 @@ from broker_core.broker.partitions import Leadership
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER, TopicPartition
 from broker_core.wire import messages as m
+from tests.support.broker_core.requests import fetch_request
 from tests.support.direct import DirectClient, direct_cluster
-from tests.support.messages import filled
+from tests.support.messages import filled, offsets_request
 
 PARTITION = TopicPartition("t", 0)
 
@@ -55,6 +56,26 @@ def reassign(client, replicas, topic="t", **options):
     request = filled(m.AlterPartitionReassignmentsRequest, timeout_ms=1000, topics=topics, **options)
     [part] = client.ask(request, 1).responses[0].partitions
     return part.error_code, part.error_message
+
+
+# Rules D.1 more/5, D.3 errors/5 and D.3 errors/6.
+def test_replica_that_does_not_lead_compares_the_leader_epoch_first(cluster):
+    cluster.controller.move_leader(PARTITION, 3)
+    now = cluster.metadata.leadership(PARTITION).leader_epoch
+    cluster.controller.create_topic("one", 1, replicas=[[3]])
+
+    def codes(topic, epoch):
+        client = DirectClient(cluster, 1)
+        listed = client.ask(offsets_request(topic, leader_epoch=epoch), 4).topics[0].partitions[0]
+        wanted = {"current_leader_epoch": epoch, "partition_max_bytes": 1}
+        fetched = client.ask(fetch_request(topic, wanted, min_bytes=0), 11).responses[0].partitions[0]
+        return {ErrorCode(listed.error_code), ErrorCode(fetched.error_code)}
+
+    assert codes("t", now) == codes("t", -1) == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    assert codes("t", now - 1) == {ErrorCode.FENCED_LEADER_EPOCH}
+    assert codes("t", now + 1) == {ErrorCode.UNKNOWN_LEADER_EPOCH}
+    # A broker that is no replica has no leader epoch to compare.
+    assert codes("one", 9) == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
 
 
 def test_election_of_all_reports_partitions_without_their_preferred_leader(cluster, client):
