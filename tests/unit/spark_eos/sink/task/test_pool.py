@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from pyspark.taskcontext import TaskContext
 
 from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import LostTransactionError
@@ -283,7 +284,7 @@ def test_tasks_are_grouped_by_stage_unless_speculation_is_enabled(
 ) -> None:
     properties = {"spark.speculation": speculation}
     context = SimpleNamespace(stageId=lambda: 7, attemptNumber=lambda: 0, getLocalProperty=properties.get)
-    monkeypatch.setattr(factory, "TaskContext", SimpleNamespace(get=lambda: context))
+    monkeypatch.setattr(TaskContext, "get", lambda: context)
     options = SinkOptions(ClientOptions(("h:1",)), transaction_timeout_ms=TIMEOUT_MS, timeout_limit_ms=900_000)
     writer = factory.task_writer(ProcessState(REAL), options, Place("q", "r", 0, 0), may_be_decided=False)
     assert writer.task_set == found
