@@ -82,6 +82,7 @@ REFUSED: dict[str, tuple[Callable[[Jobs], object], str]] = {
     "two columns": (lambda jobs: jobs.write("append", "1 AS x", "2 AS x"), f"{OWN_ERROR}.*more than one column.*'x'"),
     "two fields": (lambda jobs: jobs.write("append", "struct(1 AS x, 2 AS x) AS s"), f"{OWN_ERROR}.*'s.x'"),
     "interval": (lambda jobs: jobs.write("append", "INTERVAL '1' YEAR AS age"), f"{OWN_ERROR}.*year to month: 'age'"),
+    "calendar interval": (lambda jobs: jobs.write("append", "make_interval(1) AS age"), 'Cannot use "INTERVAL" type'),
     "read without limit": (lambda jobs: jobs.without_limit(0, jobs.read), NO_LIMIT),
     "stream without limit": (lambda jobs: jobs.without_limit(-1, jobs.stream), NO_LIMIT),
     "update": (lambda jobs: jobs.stream("update"), "does not support Update mode"),
