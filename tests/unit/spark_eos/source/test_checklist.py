@@ -1,4 +1,4 @@
-"""The checks of the suites of Spark's own Kafka source: the test here for each, or the reason for its absence.
+"""The checks of the suites of Spark 4.2's own Kafka source: the test here for each, or the reason for its absence.
 
 Tests are named by their files below `tests`. The tests of the sink cover the checks of Spark's sink suite.
 """
@@ -17,6 +17,9 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "integration/spark_eos/source/test_available_now::test_invalid_micro_batch_end_is_refused",
         "integration/spark_eos/source/test_available_now::test_topic_deleted_during_the_query_stops_it",
         "integration/spark_eos/source/test_available_now::test_log_truncated_below_the_recorded_end_stops_the_query"),
+    "uncommitted micro-batch again under AvailableNow (SPARK-53560)": (
+        "integration/spark_eos/source/test_available_now::"
+        "test_micro_batch_from_the_checkpoint_is_not_checked_against_the_new_ends",),
     "(de)serialization of initial offsets": (
         "spark/test_source_stream::test_available_now_reads_existing_records_and_continues_after_restart",),
     "rate limits beyond a long (SPARK-26718)": (
@@ -38,6 +41,9 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
     "pattern with topic deletions": (
         "integration/spark_eos/source/test_stream_reader::test_topics_are_created_deleted_and_extended_while_reading",
         "integration/spark_eos/source/test_changed_topics::test_deleted_topic_is_named_and_a_restart_finds_it_again"),
+    "pattern of which no topic is left (SPARK-41375)": (
+        "unit/spark_eos/source/test_doubted_partitions::test_partition_of_a_pattern_that_is_gone_leaves_the_checkpoint",
+        "unit/spark_eos/source/test_doubted_partitions::test_partition_that_brokers_disagree_on_keeps_its_offset"),
     "topic recreated between micro-batches": (
         "integration/spark_eos/source/test_changed_topics::test_topic_created_again_is_read_from_its_first_record",),
     "initial offset file: extra byte, 2.1.0, future version": (
@@ -64,6 +70,9 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
     "null keys and values (SPARK-27494)": (
         "spark/test_source_batch::test_all_columns_are_read",
         "spark/test_source_stream::test_nulls_headers_and_topics_by_pattern_are_read"),
+    "record time beyond Spark's timestamp (SPARK-56243)": (
+        "unit/spark_eos/source/test_record_times::test_a_time_beyond_sparks_timestamp_is_an_error_that_names_the_record",
+        "spark/test_source_beside_sparks::test_time_beyond_sparks_timestamp_is_refused_and_named"),
     "minPartitions (SPARK-30656), illegal values": (
         "spark/test_source_batch::test_min_partitions_creates_more_tasks_than_partitions",
         "unit/spark_eos/options/test_source_options::test_wrong_options_are_refused"),
@@ -88,6 +97,10 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "spark/test_source_batch::test_schema_matches_spark", "spark/test_source_batch::test_all_columns_are_read"),
     "KafkaSourceStressSuite": (
         "integration/spark_eos/source/test_stream_reader::test_topics_are_created_deleted_and_extended_while_reading",),
+    # KafkaOffsetReaderSuite
+    "look-ups again after failures that pass (SPARK-55561)": (
+        "unit/spark_eos/source/test_outages::test_outage_of_minutes_is_waited_out",
+        "unit/spark_eos/source/test_planner::test_topic_that_no_answer_has_named_yet_is_looked_up_again"),
     # KafkaRelationSuite
     "earliest to latest, defaults, explicit offsets, headers": (
         "unit/spark_eos/source/test_planner::test_given_offsets_resolve_earliest_and_latest",
@@ -105,6 +118,10 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
     "the same frame in a union with itself": ("spark/test_source_batch::test_ends_are_resolved_at_the_first_run",),
     "starting offsets bound after retention": (
         "spark/test_source_checklist::test_retention_between_planning_and_reading_is_reported",),
+    "start and end of other partitions, start after the end": (
+        "unit/spark_eos/source/test_planner::test_given_offsets_must_cover_exactly_the_partitions",
+        "unit/spark_eos/options/test_source_options::test_wrong_batch_options_are_refused",
+        "unit/spark_eos/source/test_planner::test_batch_that_starts_after_its_end_is_an_error_of_the_options"),
     "bad batch options": (
         "unit/spark_eos/options/test_source_options::test_wrong_batch_options_are_refused",),
     "read_committed and read_uncommitted in batches": (
