@@ -122,9 +122,6 @@ IncrementalAlterConfigs .*error_(code|message) .*config_operation=4
     it is the client's error
 AlterConfigs - .*=twice
     a resource twice | no answer | INVALID_REQUEST for each | a client must not wait forever
-DescribeConfigs .*error_message .*resource_type=.*
-    a resource type that does not exist | the standard message of the error | a message that names the type |
-    it says more
 AlterUserScramCredentials results.error_code .*salted_password=empty
     an empty salted password | UNKNOWN_SERVER_ERROR | accepted | no client can log in with it
 ConsumerGroupHeartbeat error_message .*regex='\('
