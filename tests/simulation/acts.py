@@ -361,7 +361,8 @@ _CLUSTERS_ACTS: Final[dict[str, tuple[Callable[[ActedQuery], None], str]]] = {
     "change level": (_at_once(_change_level), _LOST),
     "grow": (_at_once(partial(_grow, _output)), _LOST),
     "operator": (_operate, _LOST),
-    _ODD: (_answer_oddly, _LOST),
+    # Of a write, this code ends the query, as it ends Java's producer.
+    _ODD: (_answer_oddly, f"{_LOST}|UNKNOWN_SERVER_ERROR"),
     "power": (lambda query: query.world.server.kill(power=query.random.random() < 0.5), _LOST),
 }
 # Drawn apart, see `play`.
