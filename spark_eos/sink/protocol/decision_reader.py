@@ -137,11 +137,10 @@ class DecisionScan:
         found = self.newest(prefix)
         return found if found is not None and found.prefix == prefix and found.rank > rank else None
 
-    def namesakes(self, micro_batch: int) -> list[Decision]:
-        """Return what the query has decided under other names for a micro-batch and later ones, the newest first."""
+    def namesakes(self) -> list[Decision]:
+        """Return what the query has decided under other names, the newest first."""
         found = self._decisions(lambda key: self._is_write(key) and not self._is_of_query(key))
-        since = [each for each in (*found, *self._elsewhere) if each.micro_batch >= micro_batch]
-        return sorted(since, key=lambda each: each.rank, reverse=True)
+        return sorted((*found, *self._elsewhere), key=lambda each: each.rank, reverse=True)
 
     @property
     def knows_query(self) -> bool:

@@ -261,18 +261,18 @@ def test_decided_write_that_the_function_makes_no_more_is_not_left_in_part(
         assert (visible(cluster, "t"), visible(cluster, "u")) == (2, seen)
 
 
-@pytest.mark.parametrize(("is_new", "micro_batch"), [(True, 0), (False, 1)])
+@pytest.mark.parametrize(("is_new", "micro_batch", "following"), [(True, 0, 1), (True, 0, 3), (False, 1, 1)])
 def test_open_write_that_the_function_makes_no_more_is_completed(
-    cluster: MemoryCluster, is_new: bool, micro_batch: int
+    cluster: MemoryCluster, is_new: bool, micro_batch: int, following: int
 ) -> None:
-    """The other write is new, or comes after it in the function."""
+    """The other write is new, perhaps after micro-batches without rows, or comes after it in the function."""
     if not is_new:
         Process(cluster).commit(prepared(cluster, "t"), "t0")
     (found,) = prepared(cluster, "u", micro_batch=micro_batch, topic="u")
     assert isinstance(found, Prepared)
     log = LogOn(cluster, "p", f"{QUERY}/u", DECISIONS, run="run1")
     log.decide(Decision("p", f"{QUERY}/u", "run1", micro_batch, 1, 1, 0, (found.transaction,)), log.take_over())
-    Process(cluster, "run2").commit(prepared(cluster, "t", 2, run="run2", micro_batch=1), "t1")
+    Process(cluster, "run2").commit(prepared(cluster, "t", 2, run="run2", micro_batch=following), "t1")
     assert visible(cluster, "u") == 1
 
 
