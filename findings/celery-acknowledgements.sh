@@ -8,8 +8,9 @@
 #
 # Surprising, because acks_late is there for a worker that dies: its task "will be executed again". But an acknowledgement of the
 # transport commits the consumer's position, and with it all tasks received so far: the end of a short task acknowledges the long one
-# before it, and all that wait. And if all of them are committed already, the next acknowledgement has nothing to commit and raises.
-# The pool of processes goes on all the same; that of threads acknowledges before the function is called, and drops the task.
+# before it, and all that wait. If all of them are committed already, the next acknowledgement has nothing to commit and raises (by its
+# code, not traced). The pool of processes goes on all the same; that of threads acknowledges before the function is called, and drops the
+# task.
 . "$(dirname "$0")/lib/common.sh"
 python_with celery==5.7.0 kombu==5.7.0 confluent-kafka==2.16.1
 kfake
