@@ -151,6 +151,11 @@ class Pointer(NamedTuple):
     offset: int
     rank: Rank
     parts: int
+    # Of the decision; the first versions did not read it.
+    run: str = ""
+
+    def is_to(self, decision: Decision) -> bool:
+        return decision.rank == self.rank and self.run in ("", decision.run)
 
 
 def write_decision(decision: Decision, part_bytes: int = DEFAULT_PART_BYTES) -> list[bytes]:
@@ -207,7 +212,7 @@ def read_pointer(topic_partition: TopicPartition, offset: int, metadata: str, wh
         if fields["v"] != POINTER_VERSION:
             raise UnreadableDecisionError(f"The decision pointer in {where} has version {fields['v']}")
         rank = Rank(int(fields["batch"]), int(fields["attempt"]), int(fields.get("revision", 0)))
-        return Pointer(topic_partition, offset, rank, int(fields["parts"]))
+        return Pointer(topic_partition, offset, rank, int(fields["parts"]), str(fields.get("run", "")))
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -72,16 +72,18 @@ class DecisionWriter:
         try:
             first_offset = self._open.flush()[write.topic_partition].first_offset
             failpoints.reach("driver.decision_flushed", write.micro_batch)
+            appended = Appended(first_offset=first_offset)
             if write.metadata is None:
-                return Appended()
+                return appended
             timeout_ms = _at_most(self._client.options.api_timeout_ms, write, self._clock)
             offsets = {write.topic_partition: OffsetAndMetadata(first_offset, write.metadata)}
             coordinator = txn_offset_commit(
                 self._client, write.transaction, write.group_id, offsets, timeout_ms=timeout_ms
             )
             if not write.reads_offsets:
-                return Appended()
-            return Appended(offsets=tuple(offsets_in(fetch_offsets_from(self._client, coordinator, write.group_id))))
+                return appended
+            offsets_before = fetch_offsets_from(self._client, coordinator, write.group_id)
+            return appended._replace(offsets=tuple(offsets_in(offsets_before)))
         except FencedError as error:
             return self._fenced(error)
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from broker_core.types import ProducerIdentity, counted
+from broker_core.types import ProducerIdentity, TopicPartition, counted
 from spark_eos.errors import EosKafkaError, FencedError, LostTransactionError, TransactionError
 from spark_eos.options.operator_commands import FOR_ANY_CLUSTER
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC
@@ -49,6 +49,17 @@ def too_late_error(micro_batch: int, late_ms: int) -> TransactionError:
         checked="The clock, before the decision's transaction ended; it was aborted and nothing is visible",
         remedy="Restart the query, or the job with its jobId, and check why writing to the decision topic was "
         "slow, or whether this driver's clock was set ahead meanwhile; a longer transactionTimeout helps",
+    )
+
+
+def repeated_error(decision: Decision, place: TopicPartition, offset: int) -> UndecidedError:
+    return UndecidedError(
+        f"Micro-batch {decision.micro_batch} of query {decision.query} is not decided: the leader of {place} "
+        f"acknowledged its decision at offset {offset}, where another record was before",
+        checked="The offset in the response to Produce, and where the partition ended when this driver read it; the "
+        "transaction of the decision was aborted",
+        remedy="Brokers have lost the newest records of __transaction_state, so that an epoch came again, or those of "
+        f"{place.topic}. Nothing that this run prepared is visible: {run_again(decision.query, decision.run)}",
     )
 
 

@@ -35,6 +35,7 @@ from spark_eos.sink.protocol.decision_errors import (
     foreign_offset_error,
     newer_driver_error,
     outdated_error,
+    repeated_error,
     too_late_error,
     unclear_error,
     undecided_error,
@@ -130,7 +131,7 @@ class DecisionLog:
             except UnreadableDecisionError:
                 await self._look_around()
                 found = self.scan.newer(self.prefix, pointer.rank._replace(revision=pointer.rank.revision - 1))
-                if found is None:
+                if found is None or (found.rank == pointer.rank and not pointer.is_to(found)):
                     raise
                 return found
         return self._newest[1]
@@ -347,6 +348,8 @@ class DecisionLog:
                 appended = await asks.AppendDecision(write)
             if appended.code is not ErrorCode.NONE:
                 return EndAnswer(appended.code)
+            if appended.first_offset is not None and self.scan.has_read(write.topic_partition, appended.first_offset):
+                raise repeated_error(decision, write.topic_partition, appended.first_offset)
             if known is not None:
                 await self._check(known, appended.offsets)
             await asks.Reach("driver.mid_decide", decision.micro_batch)

@@ -58,7 +58,7 @@ async def read_decision(
         for r in records
         if r.key in keys and r.value is not None
     ]
-    wanted = [(part, producer) for part, producer in parts if part.decision.rank == pointer.rank]
+    wanted = [(part, producer) for part, producer in parts if pointer.is_to(part.decision)]
     if not wanted:
         raise UnreadableDecisionError(
             f"Group {naming.group_id(prefix, query)} points to the decision at {where}, which does not exist",
@@ -96,6 +96,8 @@ class DecisionScan:
         # The most partitions that any broker has named: a topic keeps its partitions.
         self._most = 0
         self._starts: dict[TopicPartition, int] = {}
+        # Where partitions ended when they were read last.
+        self._ends: dict[TopicPartition, int] = {}
         self._kept: dict[tuple[TopicPartition, bytes], KeyedRecord] = {}
         # What the pointers under the query's other names show besides, and its names that have one.
         self._elsewhere: list[Decision] = []
@@ -236,7 +238,12 @@ class DecisionScan:
             self._starts[place] = min(self._starts[place], record.offset)
         return found.unended
 
+    def has_read(self, place: TopicPartition, offset: int) -> bool:
+        """Return whether a record at this offset was in its partition when that was read last."""
+        return offset < self._ends.get(place, 0)
+
     def _keep(self, found: FoundRecords) -> None:
+        self._ends |= found.ends
         for place, record in found.records:
             assert record.key is not None
             if record.value is None:

@@ -13,7 +13,13 @@ import pytest
 from broker_core import EmbeddedBroker
 from broker_core.coordinator.transactions.records import TransactionImage, encode_key, encode_value
 from broker_core.records.batch import NewRecord, build_batch
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TransactionState, coordinator_partition
+from broker_core.types import (
+    CONSUMER_OFFSETS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+    TransactionState,
+    coordinator_partition,
+)
 from spark_eos.admin.command import main
 from spark_eos.admin.output import ExitCode
 from spark_eos.client.inspection import describe_transactions
@@ -22,10 +28,11 @@ from spark_eos.errors import BrokerError, LostTransactionError, TransactionError
 from spark_eos.options.sink import sink_options
 from spark_eos.runtime import REAL, Clock, ProcessState
 from spark_eos.sink.commit_report import report_of
-from spark_eos.sink.decision import Decision
+from spark_eos.sink.decision import Decision, write_decision
 from spark_eos.sink.factory import task_writer
 from spark_eos.sink.messages import Place, Prepared
-from spark_eos.sink.naming import driver_id
+from spark_eos.sink.naming import DECISION_TOPIC_PARTITIONS, decision_key, decision_partition, driver_id, group_id
+from spark_eos.sink.protocol.answers import DecisionWrite
 from tests.support.both_brokers import SETTINGS
 from tests.support.clocks import AheadClock, runtime_by
 from tests.support.protocols import REPAIRER
@@ -186,6 +193,30 @@ def test_decision_of_an_epoch_that_comes_again_is_written(old_query: Query, epoc
     old_query.process = ProcessState(REAL)
     old_query.committer("run3").commit([old_query.task("run3", 0, 3)], 3)
     assert old_query.visible()[0] == ["row 0"] * 4
+
+
+def test_decision_is_not_taken_for_one_that_a_dead_driver_left_open(query: Query) -> None:
+    """It would commit that one, with the next end, and the driver after it would write the rows again."""
+    query.committer().commit([query.write()], 0)
+    prefix, dead = query.options.prefix, query.committer()
+    log, message = log_of(dead), query.write(micro_batch=1)
+    decision = Decision(prefix, "q", "run1", 1, 1, 1, int(time.time() * 1000), (message.transaction,))
+    write = DecisionWrite(
+        log.take_over().transaction,
+        TopicPartition(query.options.decision_topic, decision_partition("q", DECISION_TOPIC_PARTITIONS)),
+        ((decision_key(prefix, "q", 0), write_decision(decision)[0]),),
+        group_id(prefix, "q"),
+        None,
+        decision.decided_at_ms,
+        1,
+    )
+    for step in (dead.cluster.start_decision, dead.cluster.append_decision):
+        step(write)
+    fall_back(query, driver_id(prefix, "q"), 1)
+    for run in ("run2", "run3"):
+        query.process = ProcessState(REAL)
+        query.committer(run).commit([query.task(run, 0, 1)], 1)
+    assert query.visible()[0] == ["row 0"] * 2
 
 
 def test_task_whose_transaction_is_forgotten_while_it_writes_names_the_search(query: Query) -> None:

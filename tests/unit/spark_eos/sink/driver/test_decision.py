@@ -235,7 +235,9 @@ def test_ids_of_topics_are_kept_unless_they_make_a_record_too_large(topics: int,
 def test_pointer_is_read_back() -> None:
     pointer = read_pointer(TopicPartition("d", 3), 42, write_pointer(_decision(), 2), "group g")
     assert pointer is not None
-    assert pointer == Pointer(TopicPartition("d", 3), 42, Rank(7, 1), 2)
+    assert pointer == Pointer(TopicPartition("d", 3), 42, Rank(7, 1), 2, _decision().run)
+    assert pointer.is_to(_decision())
+    assert not pointer.is_to(replace(_decision(), run="another"))
 
 
 @pytest.mark.parametrize("metadata", ["", "x", "{}", "[]", '{"v":1}'])
