@@ -11,7 +11,7 @@ from broker_core.types import TopicPartition
 from spark_eos.admin.command import ExitCode, main
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer_scan import ProducerScan
-from spark_eos.errors import AuthorizationError, BrokerError, UnansweredError
+from spark_eos.errors import AuthorizationError, BrokerError, TopicError, UnansweredError
 from spark_eos.options.client import ClientOptions
 from tests.support.clients import unique
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
@@ -126,6 +126,12 @@ def test_broker_without_the_replica_is_not_queried_again(cluster: EmbeddedBroker
         assert fault.hits == 1
     with pytest.raises(UnansweredError, match="Broker 77"):
         ProducerScan(client, broker_id=77).run(places(1))
+
+
+def test_missing_topic_is_an_error(cluster: EmbeddedBroker, client: KafkaClient) -> None:
+    missing = TopicPartition(unique("none"), 0)
+    with pytest.raises(TopicError, match=f"{missing} was refused with UNKNOWN_TOPIC_OR_PARTITION"):
+        ProducerScan(client).run([*places(2), missing])
 
 
 def test_refused_right_is_an_error_or_collected(cluster: EmbeddedBroker, client: KafkaClient) -> None:

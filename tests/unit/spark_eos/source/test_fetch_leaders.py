@@ -14,9 +14,10 @@ from tests.support.spark_eos.scripted_fetch import LIMITS, TP, ScriptedClient, a
 FENCED, UNKNOWN = (answer(error=ErrorCode(code)) for code in (74, 75))
 
 
-def read(cluster: Any, planned: LogPoint, place: PartitionPlace | None = None) -> list[FetchedChunk]:
+def read(cluster: Any, planned: LogPoint, place: PartitionPlace | None = None, start: int = 0) -> list[FetchedChunk]:
     place = place or PartitionPlace(None, 1, 4)
-    return list(RangeFetch(cluster, TP, place, IsolationLevel.READ_COMMITTED, LIMITS, planned).chunks(0, 4))
+    fetch = RangeFetch(cluster, TP, place, IsolationLevel.READ_COMMITTED, LIMITS, planned)
+    return list(fetch.chunks(start, start + 4))
 
 
 PLANNED, UNPLANNED = LogPoint(4, 4), LogPoint()
@@ -100,13 +101,15 @@ def test_leader_whose_metadata_has_no_epoch_is_not_asked_for_one() -> None:
     assert cluster.fetched == [(1, -1, 0)]
 
 
-def test_leader_that_refuses_an_offset_says_where_its_log_begins() -> None:
+@pytest.mark.parametrize(("start", "reason"), [(0, Gone.BELOW_LOG_START), (21, Gone.ABOVE_LOG_END)])
+def test_leader_that_refuses_an_offset_says_where_its_log_is(start: int, reason: Gone) -> None:
     """The metadata may come from a broker that is cut off from the others."""
     refusal = answer(error=ErrorCode.OFFSET_OUT_OF_RANGE)
     cluster = ScriptedClient(*[refusal] * 9, said=[topic(1, 3)])
     with pytest.raises(OffsetsGoneError) as caught:
-        read(cluster, PLANNED, PartitionPlace(None, 3, 4))
-    assert (caught.value.reason, caught.value.log_start_offset) == (Gone.BELOW_LOG_START, 8)
+        read(cluster, PLANNED, PartitionPlace(None, 3, 4), start)
+    found = caught.value
+    assert (found.reason, found.position, found.log_start_offset, found.end_offset) == (reason, start, 8, 20)
 
 
 @pytest.mark.parametrize("trouble", [(74, -1), (75, -1), (6, -1), UnansweredError("the connection was lost")])

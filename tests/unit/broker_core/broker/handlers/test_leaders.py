@@ -171,6 +171,13 @@ def test_leader_from_outside_takes_the_place_of_the_old_one_among_the_replicas(c
     assert cluster.metadata.leadership(TopicPartition("two", 0)) == Leadership(3, 1, (3, 2))
 
 
+def test_replica_that_is_removed_ends_the_leader_epoch_of_a_leader_that_stays(cluster, client):
+    assert reassign(client, [3, 2, 1]) == (ErrorCode.NONE, None)
+    assert cluster.metadata.leadership(PARTITION) == Leadership(2, 0, (3, 2, 1))
+    assert reassign(client, [3, 2]) == (ErrorCode.NONE, None)
+    assert cluster.metadata.leadership(PARTITION) == Leadership(2, 1, (3, 2))
+
+
 def test_partition_without_a_leader_is_reassigned_when_it_has_one_again(cluster, client):
     cluster.controller.create_topic("one", 1, replicas=[[2]])
     cluster.controller.broker_left(2)

@@ -6,6 +6,7 @@ from broker_core.coordinator.groups.classic.records import RecordedMember
 from broker_core.coordinator.groups.classic.requests import GroupDescription
 from broker_core.coordinator.groups.classic.states import GroupState
 from broker_core.coordinator.groups.offsets.store import OffsetsResult, OffsetStore
+from broker_core.coordinator.groups.shard import GroupListing
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from tests.support.broker_core.group_world import (
@@ -68,6 +69,16 @@ def test_the_list_is_filtered_by_state_and_type(states: tuple[str, ...], types: 
     world.commit(group_id="simple")
     listed = world.coordinator.list_groups(states, types)
     assert {listing.group_id for listing in listed} == groups
+
+
+def test_group_list_shows_the_known_fields_of_each_group():
+    world = GroupWorld(partition_count=4)
+    world.stable("a")
+    world.commit(group_id="simple")
+    assert sorted(world.coordinator.list_groups(), key=str) == [
+        GroupListing(GROUP, "consumer", "Stable", "classic"),
+        GroupListing("simple", "", "Empty", "classic"),
+    ]
 
 
 def test_deleted_group_leaves_no_state(world: GroupWorld):

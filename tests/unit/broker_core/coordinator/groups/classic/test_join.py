@@ -215,6 +215,13 @@ def test_initial_rebalance_waits_for_more_members_up_to_a_limit():
     assert [answer.now.generation_id for answer in answers] == [1, 1, 1]
 
 
+def test_initial_rebalance_waits_once_for_a_single_member():
+    world = GroupWorld(group_initial_rebalance_delay_ms=3_000)
+    answer = world.join()
+    world.pass_ms(3_000)
+    assert answer.now.generation_id == 1
+
+
 def test_assignment_that_cannot_be_recorded_triggers_a_rebalance(world: GroupWorld):
     leader, follower = world.stable("a", "b")
     world.join(leader)

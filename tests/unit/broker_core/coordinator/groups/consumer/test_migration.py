@@ -270,6 +270,16 @@ def test_classic_member_must_sync_after_it_joined(world: ConsumerWorld):
     assert list(world.consumers.members) == ["a"]
 
 
+def test_classic_member_that_joins_and_syncs_stays(world: ConsumerWorld):
+    world.enter("a")
+    joined = world.join(rebalance_timeout_ms=5_000).now
+    world.pass_ms(4_999)
+    assert world.sync(joined.member_id, joined.generation_id).now.error is NONE
+    world.pass_ms(SESSION_MS - 1)
+    assert joined.member_id in world.consumers.members
+    assert world.heartbeat(joined.member_id, joined.generation_id) is NONE
+
+
 def test_member_that_changes_to_the_consumer_protocol_has_no_classic_deadlines(world: ConsumerWorld):
     world.enter("a", rebalance_timeout_ms=REVOCATION_MS)
     member = world.join(rebalance_timeout_ms=5_000).now.member_id
