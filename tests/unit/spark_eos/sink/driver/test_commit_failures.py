@@ -255,10 +255,14 @@ def test_late_decision_is_not_made(cluster: MemoryCluster) -> None:
     assert visible(cluster) == 0
 
 
-def test_decision_deadline_leaves_time_for_completion(cluster: MemoryCluster) -> None:
+@pytest.mark.parametrize("failures", [0, 1])
+def test_decision_deadline_leaves_time_for_completion(cluster: MemoryCluster, failures: int) -> None:
+    """Also that of another attempt, which verifies the transactions before it writes the decision."""
+    by_ms = cluster.now_ms + 60_000 - 3_000
+    fail(cluster, "append_decision", UnansweredError("the connection was lost"), times=failures)
     written = watched(cluster, "append_decision")
     committer_of(cluster).commit(prepare(cluster, 0), 0)
-    assert [decision.decide_by_ms for (decision,) in written] == [cluster.now_ms + 60_000 - 3_000]
+    assert [decision.decide_by_ms for (decision,) in written] == [by_ms] * (1 + failures)
 
 
 def test_late_end_txn_still_in_flight_decides_nothing(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -362,6 +362,22 @@ def test_many_transactions_are_resolved_with_few_partition_reads() -> None:
     assert [len(offsets) for offsets, _ in looks] == [4]
 
 
+def test_transaction_that_a_fetch_does_not_reach_is_found_by_the_next() -> None:
+    """A fetch has a limit; what is behind it is not gone."""
+    cluster = MemoryCluster()
+    transactions = tuple(cluster.prepare(f"id{number}", 0) for number in range(3))
+    end_all(cluster, transactions, commit=True)
+    cluster.forgotten = set(cluster.ids)
+    view = cluster.view
+
+    def view_of_one(place: TopicPartition, offset: int, wait_ms: int) -> CommittedView | None:
+        found = view(place, offset, wait_ms)
+        return None if found is None else found._replace(batches=found.batches[:1])
+
+    cluster.view = view_of_one  # type: ignore[method-assign]
+    assert settle(cluster, _decision(*transactions)).committed == transactions
+
+
 def test_transaction_with_many_unreadable_partitions_is_unresolved_after_a_few() -> None:
     cluster = MemoryCluster()
     instead(cluster, "views", dict, times=99)
