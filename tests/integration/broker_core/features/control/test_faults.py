@@ -21,6 +21,7 @@ def without_faults(control):
     yield
     control.client.post("reset")
     assert control.client.get("faults") == {"faults": []}
+    assert control.kafka._server.fault_injector.faults == ()
 
 
 def producer(control, **settings):
@@ -62,6 +63,17 @@ def test_removal_of_a_fault_releases_what_it_holds(control):
         assert flushed.result(TIMEOUT) == 0
     refused(client.call("remove_fault", id=fault["id"]), 404, f"there is no fault '{fault['id']}'")
     refused(client.call("release", id="fault-0"), 404, "there is no fault 'fault-0'")
+
+
+def test_requests_that_match_and_those_that_are_hit_are_counted(control):
+    client, _ = control
+    delayed = client.post("fault", api="Produce", client_id="slow", action={"type": "Delay", "seconds": 0.05}, nth=2)
+    writer = producer(control, **{"client.id": "slow"})
+    for _ in range(2):
+        writer.produce("in", b"x")
+        assert writer.flush(TIMEOUT) == 0
+    [found] = client.get("faults")["faults"]
+    assert (found["id"], found["hits"], found["matched"]) == (delayed["id"], 1, 2)
 
 
 def test_throttled_client(control):
