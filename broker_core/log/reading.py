@@ -139,8 +139,10 @@ class ReadableLog(LogState):
     def _largest_timestamp(self, segment: Segment) -> int:
         """Return the largest timestamp of the segment's records at or above the log start, -1 if there is none."""
         start = self.log_start_offset
-        if start <= segment.base_offset:
-            return segment.largest_timestamp[0]
+        largest, last_offset = segment.largest_timestamp
+        # A batch behind the one with the log start is whole, so the others need not be read.
+        if start <= segment.base_offset or segment.position_of(start) < segment.position_of(last_offset):
+            return largest
         found = [NO_TIMESTAMP]
         for _, header, buffer, at in segment.headers(segment.position_of(start)):
             if header.base_offset >= start:

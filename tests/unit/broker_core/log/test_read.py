@@ -1,11 +1,13 @@
 """Reads of the partition log at both isolation levels, by offset and by time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
+from broker_core.log.segment import Segment
 from broker_core.records.compression import Compression
 from broker_core.records.header import iter_headers
 from broker_core.simulation.disk import MemoryFile, MemoryStorage
@@ -117,6 +119,25 @@ def test_largest_timestamp_is_that_of_a_record_that_is_left(settings: dict[str, 
     for start, newest in enumerate(left, 1):
         log.delete_records_before(start)
         assert log.max_timestamp(UNCOMMITTED) == newest, start
+
+
+def test_largest_timestamp_behind_the_log_start_is_found_without_reading_all_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = open_log(settings={"index.interval.bytes": "0"})
+    for timestamp_ms in range(1, 101):
+        append(log, timestamp_ms=timestamp_ms)
+    log.delete_records_before(1)
+    read, headers = [], Segment.headers
+
+    def counted(segment: Segment, *where: int) -> Iterator[Any]:
+        for found in headers(segment, *where):
+            read.append(found)
+            yield found
+
+    monkeypatch.setattr(Segment, "headers", counted)
+    assert log.max_timestamp(UNCOMMITTED) == (99, 100, 0)
+    assert len(read) <= 2
 
 
 # Rules D.3/1 and D.3/4.
