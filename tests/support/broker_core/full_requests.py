@@ -76,8 +76,8 @@ _CHANGES: Final[Mapping[str, Mapping[str, Any]]] = {
     "DeleteShareGroupState": _STATE,
     "ReadShareGroupStateSummary": {**_STATE, "leader_epoch": 1},
     "DescribeShareGroupOffsets": {"group_id": "sharers"},
-    "AlterShareGroupOffsets": {"group_id": "altered"},
-    "DeleteShareGroupOffsets": {"group_id": "altered"},
+    "AlterShareGroupOffsets": {"group_id": "idle"},
+    "DeleteShareGroupOffsets": {"group_id": "idle"},
 }
 # What the oldest versions do not have.
 _OF_VERSION_0: Final[Mapping[str, Mapping[str, Any]]] = {
