@@ -239,6 +239,13 @@ def test_offset_fetch_with_member_epoch_but_no_member_id_is_refused() -> None:
     assert group.fetch_error(None, -1) is E.NONE
 
 
+def stable_offset(client: DirectClient, version: int, **topic: Any) -> tuple[ErrorCode, int]:
+    group = {"group_id": GROUP, "topics": [topic | {"partition_indexes": [0]}], "member_id": None, "member_epoch": -1}
+    request = filled(m.OffsetFetchRequest, groups=[group], require_stable=True)
+    [part] = client.ask(request, version).groups[0].topics[0].partitions
+    return ErrorCode(part.error_code), part.committed_offset
+
+
 # Rule E.3/6.
 def test_offset_of_a_deleted_topic_is_not_the_one_of_its_successor(client: DirectClient) -> None:
     controller = client.cluster.controller
@@ -248,13 +255,20 @@ def test_offset_of_a_deleted_topic_is_not_the_one_of_its_successor(client: Direc
     controller.delete_topic(TOPIC)
     topic_id = controller.create_topic(TOPIC, 1).topic_id
     controller.elect(OFFSETS, 1)
-    found = {}
-    for version, place in ((9, {"name": TOPIC}), (10, {"topic_id": topic_id})):
-        topics = [place | {"partition_indexes": [0]}]
-        groups = [{"group_id": GROUP, "topics": topics, "member_id": None, "member_epoch": -1}]
-        [group] = client.ask(filled(m.OffsetFetchRequest, groups=groups, require_stable=False), version).groups
-        found[version] = group.topics[0].partitions[0].committed_offset
-    assert found == {9: 5, 10: -1}
+    assert stable_offset(client, 9, name=TOPIC) == (E.NONE, 5)
+    assert stable_offset(client, 10, topic_id=topic_id) == (E.NONE, -1)
+
+
+# Rule E.3/6.
+def test_offset_that_is_pending_or_recorded_without_a_topic_id_is_found_by_it(client: DirectClient) -> None:
+    request = plain_commit(5, group=GROUP)
+    # Kafka records no topic id with a retention.
+    request.retention_time_ms = 10**9
+    assert client.ask(request, 4).topics[0].partitions[0].error_code == E.NONE
+    topic_id = client.cluster.metadata.topic(TOPIC).topic_id
+    assert stable_offset(client, 10, topic_id=topic_id) == (E.NONE, 5)
+    assert committed_in_transaction(client, init_producer(client), 5) == [E.NONE]
+    assert stable_offset(client, 10, topic_id=topic_id) == (E.UNSTABLE_OFFSET_COMMIT, -1)
 
 
 # Fetch and ListOffsets
