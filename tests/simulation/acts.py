@@ -350,7 +350,7 @@ _CLUSTERS_ACTS: Final[dict[str, tuple[Callable[[ActedQuery], None], str]]] = {
     "delete group": (_at_once(_delete_groups), _GONE),
     "forget ids": (_at_once(_forget_ids), _LOST),
     "end transaction": (_at_once(_end_transaction), _LOST),
-    "lose leader": (_at_once(_lose_leader), _LOST),
+    "lose leader": (_at_once(_lose_leader), f"{_LOST}|COORDINATOR_NOT_AVAILABLE"),
     "lose decisions": (_at_once(_lose_decisions), f"{_GONE}|already decided"),
     "lose records": (_at_once(partial(_lose_records, _output)), f"{_LOST}|does not have"),
     "compact decisions": (_at_once(_compact_decisions), "segment.bytes"),
