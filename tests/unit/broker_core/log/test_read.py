@@ -8,6 +8,7 @@ import pytest
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.log.segment import Segment
+from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression
 from broker_core.records.header import iter_headers
 from broker_core.simulation.disk import MemoryFile, MemoryStorage
@@ -119,6 +120,14 @@ def test_largest_timestamp_is_that_of_a_record_that_is_left(settings: dict[str, 
     for start, newest in enumerate(left, 1):
         log.delete_records_before(start)
         assert log.max_timestamp(UNCOMMITTED) == newest, start
+
+
+def test_largest_timestamp_of_a_batch_is_that_of_a_record_that_is_left(log: PartitionLog) -> None:
+    data = build_batch([NewRecord(b"k", b"v", (), timestamp_ms) for timestamp_ms in (300, 100, 200)])
+    log.append_as_leader(data, now_ms=NOW_MS, leader_epoch=0)
+    assert log.max_timestamp(UNCOMMITTED) == (0, 300, 0)
+    log.delete_records_before(1)
+    assert log.max_timestamp(UNCOMMITTED) == (2, 200, 0)
 
 
 def test_largest_timestamp_behind_the_log_start_is_found_without_reading_all_batches(
