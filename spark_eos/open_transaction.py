@@ -28,3 +28,7 @@ class EndAnswer(NamedTuple):
 
     code: ErrorCode | None
     next_identity: ProducerIdentity | None = None
+
+    @property
+    def word(self) -> str:
+        return self.code.name if self.code else "no response"

@@ -104,6 +104,9 @@ class DecisionLog:
             raise newer_driver_error(self._query, self.scan.run, described, expected)
         return await self.take_over()
 
+    async def beyond(self, driver: DriverIdentity) -> DriverIdentity:
+        return await beyond(driver, self._newest and self._newest[2], self.take_over)
+
     async def newest(self, since: int = 0, patience_ms: int = UNSTABLE_PATIENCE_MS) -> Decision | None:
         """Return the newest decision of any driver, or None if there is none for micro-batch `since` or later.
 
@@ -221,7 +224,7 @@ class DecisionLog:
         `decide_by_ms` nothing is decided, nor if `known` is given and not the newest one, nor if `verify` raises, which
         runs while the records are being sent.
         """
-        driver = await beyond(driver, self._newest and self._newest[2], self.take_over)
+        driver = (await self.beyond(driver)).at_level(await asks.TransactionVersion())
         try:
             answer = await self._write(
                 decision, driver, decision.decided_at_ms, decide_by_ms=decide_by_ms, known=known, verify=verify
@@ -236,8 +239,7 @@ class DecisionLog:
         if answer.code is ErrorCode.NONE or await self._is_newest(decision):
             return following_identity(driver, answer)
         if answer.code not in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
-            reason = f"EndTxn of its transaction got {answer.code.name if answer.code else 'no response'}"
-            raise undecided_error(decision, self._group, reason, answer.code)
+            raise undecided_error(decision, self._group, f"EndTxn of its transaction got {answer.word}", answer.code)
         # The coordinator returns the same error when the decision's transaction has timed out.
         await self._look_up(decision, self.check_kept(driver))
         reason = f"writing it took more than {self._driver_timeout_ms} ms, or its coordinator was unavailable"
@@ -274,15 +276,14 @@ class DecisionLog:
 
         Raises `OutdatedError` if the revision before this one is not the newest decision.
         """
-        driver = await beyond(driver, self._newest and self._newest[2], self.take_over)
+        driver = (await self.beyond(driver)).at_level(await asks.TransactionVersion())
         known = decision.rank._replace(revision=decision.revision - 1)
         answer = await self._write(decision, driver, now_ms, more=() if audit is None else (audit,), known=known)
         # Compare whole decisions: two concurrent amendments have the same rank.
         if answer.code is not ErrorCode.NONE and await self._look_up(decision, self.newest()) != decision:
             raise TransactionError(
                 f"The decision for micro-batch {decision.micro_batch} of query {decision.query} was not changed: "
-                "EndTxn of the transaction that changes it got "
-                f"{answer.code.name if answer.code else 'no response'}",
+                f"EndTxn of the transaction that changes it got {answer.word}",
                 checked=f"The offset of group {self._group}, which points to another decision",
                 remedy="If the query is running, stop it first; then try again",
                 error_code=answer.code,
@@ -296,13 +297,12 @@ class DecisionLog:
 
         Raises if the deletion was refused or not answered; the decision is then unchanged.
         """
-        driver = await beyond(driver, self._newest and self._newest[2], self.take_over)
+        driver = (await self.beyond(driver)).at_level(await asks.TransactionVersion())
         self._place = place or self._place
         answer = await self._write(decision, driver, now_ms, deletes=True)
         if answer.code is not ErrorCode.NONE:
             raise TransactionError(
-                f"The decision of {decision.query} may not have been deleted: EndTxn of its deletion "
-                f"got {answer.code.name if answer.code else 'no response'}",
+                f"The decision of {decision.query} may not have been deleted: EndTxn of its deletion got {answer.word}",
                 checked="EndTxn of the driver's transactional id",
                 remedy="The decision is completed and has no further effect; its record stays in the decision topic",
                 error_code=answer.code,

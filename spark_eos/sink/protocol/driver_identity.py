@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity
 from spark_eos.open_transaction import EndAnswer, OpenTransaction
 from spark_eos.sink.protocol.answers import ABORTED, COMMITTED, Description
-from spark_eos.sink.protocol.asks import TransactionVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +31,14 @@ class DriverIdentity:
 async def beyond(
     driver: DriverIdentity, written: ProducerIdentity | None, take_over: Callable[[], Awaitable[DriverIdentity]]
 ) -> DriverIdentity:
-    """Return the identity for a transaction that begins now, after one that has `written`.
+    """Return the identity for a transaction after one that has `written`.
 
     If brokers have lost the newest records of the id, its epochs come again. Under the old protocol a leader takes a
     record of such an epoch for one that it has, and acknowledges what it does not write.
     """
     while written is not None and written.producer_id == driver.producer.producer_id and written >= driver.producer:
         driver = await take_over()
-    return driver.at_level(await TransactionVersion())
+    return driver
 
 
 def following_identity(driver: DriverIdentity, answer: EndAnswer) -> DriverIdentity:

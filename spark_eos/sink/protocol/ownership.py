@@ -273,6 +273,8 @@ class Ownership:
         """
         identity = self.own.state.identity
         assert identity is not None
+        # Each take-over of this process is known before the next attempt compares the id with it.
+        identity = await self._own(self.own.log.beyond(identity))
         self.own.memory.note(identity=None, attempted=identity)
         try:
             following = await self.own.log.decide(decision, identity, decide_by_ms, self._known, verify)

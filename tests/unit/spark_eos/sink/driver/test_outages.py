@@ -5,7 +5,7 @@ from typing import NoReturn
 import pytest
 
 from broker_core.errors import ErrorCode
-from broker_core.types import TransactionState
+from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos.errors import (
     AbortableError,
     AuthorizationError,
@@ -175,6 +175,18 @@ def test_newer_driver_that_took_over_during_the_outage_is_not_fenced(cluster: Me
     with pytest.raises(FencedError, match="newer driver is running query q"):
         old.commit(messages, 0)
     assert cluster.calls.count(f"init {DRIVER}") == 2
+
+
+@pytest.mark.parametrize("lost", [1, 3, 5])
+def test_epochs_that_come_again_are_no_other_drivers(cluster: MemoryCluster, lost: int) -> None:
+    """A process takes its id over until the epoch is a later one; then its first attempt to decide fails."""
+    for micro_batch in range(6):
+        committer_of(cluster).commit(prepare(cluster, micro_batch), micro_batch)
+    producer_id, epoch = cluster.ids[DRIVER].identity
+    cluster.ids[DRIVER].identity = ProducerIdentity(producer_id, epoch - lost)
+    time_out_the_decision(cluster, 1)
+    committer_of(cluster).commit(prepare(cluster, 6), 6)
+    assert visible(cluster) == 14
 
 
 @pytest.mark.parametrize("is_made", [False, True])
