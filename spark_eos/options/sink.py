@@ -176,16 +176,17 @@ def _compression(text: str | None) -> tuple[Compression, str | None]:
 def _level(
     compression: Compression, beside: str | None, ours: Mapping[str, str], kafka: Mapping[str, str]
 ) -> int | None:
-    given = ours.get("compression.level", kafka.get("compression.level"))
-    text = kafka.get(f"compression.{compression.name.lower()}.level") if given is None else given
+    text = ours.get("compression.level", kafka.get("compression.level"))
+    # The codec's own level is -1 for librdkafka, and for Java's gzip; Java's zstd has a level of this number.
+    if text is None or text.strip() == "-1":
+        text = kafka.get(f"compression.{compression.name.lower()}.level")
     if text is not None and beside is not None and text.strip() != beside:
         raise OptionError(
             f"Options 'compression.type' and 'compression.level' set different levels, {beside} and {text}",
             remedy="Keep one of the two",
         )
     text = beside if text is None else text
-    # The codec's own level is -1 for librdkafka, and for Java's gzip; Java's zstd has a level of this number.
-    if text is None or (text.strip() == "-1" and (given is not None or compression is Compression.GZIP)):
+    if text is None or (text.strip() == "-1" and compression is Compression.GZIP):
         return None
     if compression not in _LEVELS:
         raise OptionError(

@@ -66,7 +66,9 @@ def test_compression_and_sizes_are_accepted_under_both_names(prefix: str) -> Non
 def test_compression_levels_are_parsed() -> None:
     assert sink_options(BASE | {"compression.type": "gzip", "compression.level": "9"}).compression_level == 9
     assert sink_options(BASE | {"compression.type": "zstd", "kafka.compression.zstd.level": "3"}).compression_level == 3
-    assert sink_options(BASE | {"compression.type": "zstd", "kafka.compression.level": "-1"}).compression_level is None
+    for kind, level in (("zstd", None), ("zstd:3", 3), ("zstd:-1", -1)):
+        options = BASE | {"compression.type": kind, "kafka.compression.level": "-1"}
+        assert sink_options(options).compression_level == level
     for more in ({}, {"compression.level": "4"}):
         options = sink_options(BASE | {"compression.type": " LZ4:4 "} | more)
         assert (options.compression, options.compression_level) == (Compression.LZ4, 4)
