@@ -19,6 +19,14 @@ class OpenTransaction(NamedTuple):
     producer: ProducerIdentity
     transaction_version: int
 
+    def is_after(self, used: ProducerIdentity) -> bool:
+        """Return whether this comes after an epoch that the id has had.
+
+        If brokers lose the newest records of an id, its epochs come again. Under the old protocol a leader then takes
+        new records for earlier ones of this epoch: it acknowledges them and writes none.
+        """
+        return self.producer.producer_id != used.producer_id or self.producer > used
+
 
 class EndAnswer(NamedTuple):
     """The result of EndTxn: a hint, not the outcome. `code` is None if there was no final response in time.

@@ -188,9 +188,9 @@ class MicroBatchCommit:
         own = self.own
         await own.log.check_newest(newest)
         others = own.log.scan.namesakes()
-        # Micro-batches without rows may lie between the one that a driver left behind and this one.
-        last = min([self.micro_batch - 1, *(each.micro_batch for each in others[:1])])
-        since = last if newest is None else newest.micro_batch
+        # A driver may have left one open before some micro-batches without rows.
+        last = others[0].micro_batch if others else 0
+        since = min(self.micro_batch - 1, last) if newest is None else newest.micro_batch
         for each in await uncompared([each for each in others if each.micro_batch >= since], own.run):
             if each.micro_batch > self.micro_batch:
                 raise rolled_back_error(each, self.micro_batch)

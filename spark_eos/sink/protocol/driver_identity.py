@@ -31,12 +31,8 @@ class DriverIdentity:
 async def beyond(
     driver: DriverIdentity, written: ProducerIdentity | None, take_over: Callable[[], Awaitable[DriverIdentity]]
 ) -> DriverIdentity:
-    """Return the identity for a transaction after one that has `written`.
-
-    If brokers have lost the newest records of the id, its epochs come again. Under the old protocol a leader takes a
-    record of such an epoch for one that it has, and acknowledges what it does not write.
-    """
-    while written is not None and written.producer_id == driver.producer.producer_id and written >= driver.producer:
+    """Return the identity for a transaction after one that has `written`; see `OpenTransaction.is_after`."""
+    while written is not None and not driver.transaction.is_after(written):
         driver = await take_over()
     return driver
 

@@ -249,11 +249,9 @@ class IdentityPool:
 
     def _own(self, timeout_ms: int, last: OpenTransaction) -> OpenTransaction:
         """Become the owner of the id of this transaction, or of a fresh one."""
-        (producer_id, _), taken = last.producer, last
-        # At the last epoch, ending a transaction changes the producer id, and recovery could not follow it. An epoch
-        # comes again if brokers have lost the newest records of the id: under the old protocol a leader takes rows for
-        # those that it has of this epoch, and acknowledges what it does not write.
-        while taken.producer.producer_epoch >= LAST_CLIENT_EPOCH or (producer_id, 0) <= taken.producer <= last.producer:
+        taken = last
+        # At the last epoch, ending a transaction changes the producer id, and recovery could not follow it.
+        while taken.producer.producer_epoch >= LAST_CLIENT_EPOCH or not taken.is_after(last.producer):
             names = itertools.chain([taken.transactional_id], self._fresh_names)
             [taken] = self._cluster.own_some_of(names, 1, timeout_ms)
         return taken
