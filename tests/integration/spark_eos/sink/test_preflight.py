@@ -529,16 +529,15 @@ def test_later_check_finds_brokers_that_were_missing_or_are_others_by_now(monkey
         until_next_look(clock, process, wanted)
         preflight.preflight(process, wanted)
         until_next_look(clock, process, wanted)
-        brokers[2] = BrokerFacts(OLD, {})
-        with pytest.raises(UnsupportedError, match="broker 2 supports AddPartitionsToTxn only up to version 3"):
+        for number in (2, 1):
+            brokers[number] = BrokerFacts(OLD, {})
+            with pytest.raises(
+                UnsupportedError, match=f"broker {number} supports AddPartitionsToTxn only up to version 3"
+            ):
+                preflight.preflight(process, wanted)
+            brokers[number] = facts()
             preflight.preflight(process, wanted)
-        brokers[2] = facts()
-        preflight.preflight(process, wanted)
-        until_next_look(clock, process, wanted)
-        brokers[1] = BrokerFacts(OLD, {})
-        with pytest.raises(UnsupportedError, match="broker 1 supports AddPartitionsToTxn only up to version 3"):
-            preflight.preflight(process, wanted)
-        brokers[1] = facts()
+            until_next_look(clock, process, wanted)
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         policy = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, wanted.decision_topic, incremental_configs=[policy])
