@@ -114,8 +114,8 @@ class DecisionWrite(NamedTuple):
 class Appended(NamedTuple):
     """The records and the offset of a decision are in its open transaction, or `code` says why the driver is fenced.
 
-    `offsets` are the group's offsets before this decision, if they were to be read; `first_offset` is that of its first
-    record, once it is known.
+    `first_offset` is where the decision begins, once that is known. `offsets` are the group's offsets before this
+    decision, if they were to be read.
     """
 
     code: ErrorCode = ErrorCode.NONE

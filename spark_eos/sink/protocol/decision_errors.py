@@ -58,8 +58,8 @@ def repeated_error(decision: Decision, place: TopicPartition, offset: int) -> Un
         f"acknowledged its decision at offset {offset}, where another record was before",
         checked="The offset in the response to Produce, and where the partition ended when this driver read it; the "
         "transaction of the decision was aborted",
-        remedy="Brokers have lost the newest records of __transaction_state, so that an epoch came again, or those of "
-        f"{place.topic}. Nothing that this run prepared is visible: {run_again(decision.query, decision.run)}",
+        remedy=f"Either __transaction_state or {place.topic} has lost its newest records. Nothing that this run "
+        f"prepared is visible: {run_again(decision.query, decision.run)}",
     )
 
 

@@ -1,4 +1,4 @@
-"""A request of every served API at every version; most of its values are those of the generated requests."""
+"""A request of every served API at every version, made as the generated requests are."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -36,7 +36,7 @@ def topic(leader: int = 2, epoch: int = 0, topic_id: UUID | None = None) -> dict
 class ScriptedClient:
     """A client with scripted fetch responses; None is a lost connection.
 
-    `said` is the metadata of one broker in turn, of which the last stays; `said_by_all` is that of each broker.
+    `said` has one broker's metadata for each request; the last one stays. `said_by_all` has that of all brokers.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ScriptedClient:
         return SimpleNamespace(topics=[SimpleNamespace(topic=name, partitions=each) for name, each in said.items()])
 
     def send_all(self, requests: Any, **_: Any) -> list[Any]:
-        """Answer ListOffsets: the log is [0, 20), and that of broker 3 is [8, 20)."""
+        """Answer ListOffsets: broker 3 has the log [8, 20), the others have [0, 20)."""
         [(node_id, request)] = requests
         first = 8 if node_id == 3 else 0
         offset = first if request.topics[0].partitions[0].timestamp == -2 else 20

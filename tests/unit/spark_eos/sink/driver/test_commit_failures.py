@@ -257,7 +257,7 @@ def test_late_decision_is_not_made(cluster: MemoryCluster) -> None:
 
 @pytest.mark.parametrize("failures", [0, 1])
 def test_decision_deadline_leaves_time_for_completion(cluster: MemoryCluster, failures: int) -> None:
-    """Also that of another attempt, which verifies the transactions before it writes the decision."""
+    """The second attempt verifies the transactions before it writes its decision, and has the same limit."""
     by_ms = cluster.now_ms + 60_000 - 3_000
     fail(cluster, "append_decision", UnansweredError("the connection was lost"), times=failures)
     written = watched(cluster, "append_decision")
